@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* The allocator behind everything: hooks to replace it, counters to watch it. */
+#ifndef WEIR_ALLOC_H
+#define WEIR_ALLOC_H
+
+#include <weir/api.h>
+
+WEIR_BEGIN_DECLS
+
+/** Where weir gets memory: the meaning of malloc, realloc and free, called from any thread. */
+typedef struct weir_allocator {
+    void *(*alloc)(void *arg, size_t size);
+    void *(*realloc)(void *arg, void *memory, size_t size);
+    void (*free)(void *arg, void *memory);
+    void *arg;
+} weir_allocator;
+
+/**
+ * Replaces the allocator (NULL: back to the C library's); the struct is copied. Call it
+ * before anything else of weir: -EBUSY while weir holds memory of the present one,
+ * -EINVAL when a function is missing.
+ */
+WEIR_API int weir_allocator_set(const weir_allocator *allocator);
+
+typedef struct weir_allocator_stats {
+    uint64_t allocations; /* calls that gave memory, a growing realloc(NULL) included */
+    uint64_t frees;
+    uint64_t failures; /* calls that gave none */
+    uint64_t live;     /* allocations - frees */
+} weir_allocator_stats;
+
+/** The counters since the start of the process. Any thread. */
+WEIR_API void weir_allocator_get_stats(weir_allocator_stats *stats);
+
+WEIR_END_DECLS
+
+#endif

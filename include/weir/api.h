@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* What every public header needs: linkage, visibility and compiler attributes. */
+#ifndef WEIR_API_H
+#define WEIR_API_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define WEIR_BEGIN_DECLS extern "C" {
+#define WEIR_END_DECLS }
+#else
+#define WEIR_BEGIN_DECLS
+#define WEIR_END_DECLS
+#endif
+
+/* Everything without it stays inside the library. */
+#define WEIR_API __attribute__((visibility("default")))
+
+/* Has the compiler check the arguments of a function that takes a format. */
+#define WEIR_PRINTF(format_at, first_at) __attribute__((format(printf, format_at, first_at)))
+
+/*
+ * An atomic field of a public struct. C++ has no _Atomic; it sees the plain type,
+ * which has the same size and alignment, and never touches such a field itself.
+ */
+#ifdef __cplusplus
+#define WEIR_ATOMIC(type) type
+#else
+#define WEIR_ATOMIC(type) _Atomic(type)
+#endif
+
+/* In a config 0 means the default; a field where "none" is itself a wish takes this. */
+#define WEIR_OFF (-1)
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* Clocks: where executors get the time, so that tests can hand them their own. */
+#ifndef WEIR_CLOCK_H
+#define WEIR_CLOCK_H
+
+#include <weir/api.h>
+
+WEIR_BEGIN_DECLS
+
+/** A clock: nanoseconds since some fixed point, never running backwards. */
+typedef struct weir_clock weir_clock;
+struct weir_clock {
+    int64_t (*now_ns)(weir_clock *clock); /* any thread */
+};
+
+/** What the clock says. */
+static inline int64_t weir_clock_now_ns(weir_clock *clock)
+{
+    return clock->now_ns(clock);
+}
+
+/** The system's monotonic clock. Never freed. */
+WEIR_API weir_clock *weir_clock_monotonic(void);
+
+/**
+ * A clock that stands still until somebody moves it, and counts how often it was asked.
+ * Put it where it outlives what uses it; the fields are weir's.
+ */
+typedef struct weir_virtual_clock {
+    weir_clock clock; /* pass &virtual_clock.clock on */
+    WEIR_ATOMIC(int64_t) time_ns;
+    WEIR_ATOMIC(uint64_t) read_count;
+} weir_virtual_clock;
+
+/** Starts a virtual clock at `start_ns`. */
+WEIR_API void weir_virtual_clock_init(weir_virtual_clock *clock, int64_t start_ns);
+
+/** Moves it forward and returns the new time; -EINVAL for a negative step. Stops at INT64_MAX. */
+WEIR_API int64_t weir_virtual_clock_advance(weir_virtual_clock *clock, int64_t step_ns);
+
+/** How often it was read. */
+WEIR_API uint64_t weir_virtual_clock_reads(const weir_virtual_clock *clock);
+
+WEIR_END_DECLS
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* The monotonic clock and the virtual one. */
+#include <weir/clock.h>
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <time.h>
+
+static int64_t monotonic_now_ns(weir_clock *clock)
+{
+    (void)clock;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+weir_clock *weir_clock_monotonic(void)
+{
+    static weir_clock monotonic = { monotonic_now_ns };
+    return &monotonic;
+}
+
+static int64_t virtual_now_ns(weir_clock *clock)
+{
+    weir_virtual_clock *self = (weir_virtual_clock *)clock;
+    atomic_fetch_add_explicit(&self->read_count, 1, memory_order_relaxed);
+    return atomic_load_explicit(&self->time_ns, memory_order_acquire);
+}
+
+void weir_virtual_clock_init(weir_virtual_clock *clock, int64_t start_ns)
+{
+    clock->clock.now_ns = virtual_now_ns;
+    atomic_init(&clock->time_ns, start_ns);
+    atomic_init(&clock->read_count, 0);
+}
+
+int64_t weir_virtual_clock_advance(weir_virtual_clock *clock, int64_t step_ns)
+{
+    if (step_ns < 0)
+        return -EINVAL;
+    int64_t now = atomic_load_explicit(&clock->time_ns, memory_order_relaxed);
+    int64_t next;
+    do {
+        if (__builtin_add_overflow(now, step_ns, &next))
+            next = INT64_MAX;
+    } while (!atomic_compare_exchange_weak_explicit(&clock->time_ns, &now, next,
+                                                    memory_order_acq_rel, memory_order_relaxed));
+    return next;
+}
+
+uint64_t weir_virtual_clock_reads(const weir_virtual_clock *clock)
+{
+    return atomic_load_explicit(&clock->read_count, memory_order_relaxed);
+}

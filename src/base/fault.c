@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* The fault hook. */
+#include "base/fault.h"
+
+_Atomic(weir_fault_fn) weir__fault_fn;
+static _Atomic(void *) fault_arg;
+
+void weir_fault_set(weir_fault_fn fn, void *arg)
+{
+    atomic_store(&fault_arg, arg);
+    atomic_store(&weir__fault_fn, fn);
+}
+
+int weir__fault_ask(const char *call, size_t *length)
+{
+    weir_fault_fn fn = atomic_load(&weir__fault_fn);
+    return fn != NULL ? fn(atomic_load(&fault_arg), call, length) : 0;
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+/* The system calls of Linux, each behind the fault hook. */
+#include "base/sys.h"
+
+#include "base/fault.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Leaves the calling wrapper with the fault's code, if there is one. */
+#define FAULT(call, length)                                                                        \
+    do {                                                                                           \
+        int fault_ = weir__fault(call, length);                                                    \
+        if (fault_ < 0)                                                                            \
+            return fault_;                                                                         \
+    } while (0)
+
+static int result_of(long result)
+{
+    return result < 0 ? -errno : (int)result;
+}
+
+static size_t cut(size_t length)
+{
+    return length < INT_MAX ? length : INT_MAX;
+}
+
+static int sys_close(weir_sys *sys, int fd)
+{
+    (void)sys;
+    /* The descriptor is gone whatever close answers, so a fault comes after it. */
+    int result = result_of(close(fd));
+    FAULT("close", NULL);
+    return result;
+}
+
+static int sys_read(weir_sys *sys, int fd, void *to, size_t length)
+{
+    (void)sys;
+    FAULT("read", &length);
+    return result_of(read(fd, to, cut(length)));
+}
+
+static int sys_write(weir_sys *sys, int fd, const void *from, size_t length)
+{
+    (void)sys;
+    FAULT("write", &length);
+    return result_of(write(fd, from, cut(length)));
+}
+
+static int sys_eventfd(weir_sys *sys, unsigned count)
+{
+    (void)sys;
+    FAULT("eventfd", NULL);
+    return result_of(eventfd(count, EFD_CLOEXEC | EFD_NONBLOCK));
+}
+
+static int sys_epoll_create(weir_sys *sys)
+{
+    (void)sys;
+    FAULT("epoll_create1", NULL);
+    return result_of(epoll_create1(EPOLL_CLOEXEC));
+}
+
+static int sys_epoll_ctl(weir_sys *sys, int epoll, int operation, int fd, struct epoll_event *event)
+{
+    (void)sys;
+    FAULT("epoll_ctl", NULL);
+    return result_of(epoll_ctl(epoll, operation, fd, event));
+}
+
+/* Rounded up, so that a wait never ends before its time and spins. */
+static int milliseconds(int64_t timeout_ns)
+{
+    if (timeout_ns < 0)
+        return -1;
+    int64_t ms = timeout_ns / 1000000 + (timeout_ns % 1000000 != 0);
+    return ms < INT_MAX ? (int)ms : INT_MAX;
+}
+
+static int sys_epoll_wait(weir_sys *sys, int epoll, struct epoll_event *events, int max,
+                          int64_t timeout_ns)
+{
+    /* Set once epoll_pwait2 has answered ENOSYS: kernels before 5.11, and valgrind. */
+    static _Atomic(bool) lacks_pwait2;
+
+    (void)sys;
+    FAULT("epoll_wait", NULL);
+    if (!atomic_load_explicit(&lacks_pwait2, memory_order_relaxed)) {
+        struct timespec timeout = { .tv_sec = timeout_ns / 1000000000,
+                                    .tv_nsec = timeout_ns % 1000000000 };
+        int result =
+            result_of(epoll_pwait2(epoll, events, max, timeout_ns < 0 ? NULL : &timeout, NULL));
+        if (result != -ENOSYS)
+            return result;
+        atomic_store_explicit(&lacks_pwait2, true, memory_order_relaxed);
+    }
+    return result_of(epoll_wait(epoll, events, max, milliseconds(timeout_ns)));
+}
+
+static int sys_socket(weir_sys *sys, int family, int type, int protocol)
+{
+    (void)sys;
+    FAULT("socket", NULL);
+    return result_of(socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol));
+}
+
+static int sys_bind(weir_sys *sys, int fd, const struct sockaddr *address, socklen_t length)
+{
+    (void)sys;
+    FAULT("bind", NULL);
+    return result_of(bind(fd, address, length));
+}
+
+static int sys_listen(weir_sys *sys, int fd, int backlog)
+{
+    (void)sys;
+    FAULT("listen", NULL);
+    return result_of(listen(fd, backlog));
+}
+
+static int sys_accept(weir_sys *sys, int fd, struct sockaddr *address, socklen_t *length)
+{
+    (void)sys;
+    FAULT("accept4", NULL);
+    return result_of(accept4(fd, address, length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+static int sys_connect(weir_sys *sys, int fd, const struct sockaddr *address, socklen_t length)
+{
+    (void)sys;
+    FAULT("connect", NULL);
+    return result_of(connect(fd, address, length));
+}
+
+static int sys_shutdown(weir_sys *sys, int fd, int how)
+{
+    (void)sys;
+    FAULT("shutdown", NULL);
+    return result_of(shutdown(fd, how));
+}
+
+static int sys_getsockopt(weir_sys *sys, int fd, int level, int name, void *value,
+                          socklen_t *length)
+{
+    (void)sys;
+    FAULT("getsockopt", NULL);
+    return result_of(getsockopt(fd, level, name, value, length));
+}
+
+static int sys_setsockopt(weir_sys *sys, int fd, int level, int name, const void *value,
+                          socklen_t length)
+{
+    (void)sys;
+    FAULT("setsockopt", NULL);
+    return result_of(setsockopt(fd, level, name, value, length));
+}
+
+static int sys_getsockname(weir_sys *sys, int fd, struct sockaddr *address, socklen_t *length)
+{
+    (void)sys;
+    FAULT("getsockname", NULL);
+    return result_of(getsockname(fd, address, length));
+}
+
+static int sys_getpeername(weir_sys *sys, int fd, struct sockaddr *address, socklen_t *length)
+{
+    (void)sys;
+    FAULT("getpeername", NULL);
+    return result_of(getpeername(fd, address, length));
+}
+
+static int sys_recv(weir_sys *sys, int fd, void *to, size_t length, int flags)
+{
+    (void)sys;
+    FAULT("recv", &length);
+    return result_of(recv(fd, to, cut(length), flags));
+}
+
+static int sys_send(weir_sys *sys, int fd, const void *from, size_t length, int flags)
+{
+    (void)sys;
+    FAULT("send", &length);
+    return result_of(send(fd, from, cut(length), flags));
+}
+
+static size_t total(const struct msghdr *message)
+{
+    size_t length = 0;
+    for (size_t i = 0; i < message->msg_iovlen; i++)
+        length += message->msg_iov[i].iov_len;
+    return length;
+}
+
+#define CUT_ROOM 16
+
+/* Makes a message of the first `length` bytes of this one, for a fault that asked for less. */
+static void cut_message(struct msghdr *message, size_t length, struct iovec iov[CUT_ROOM])
+{
+    size_t count = 0;
+    while (length > 0 && count < message->msg_iovlen && count < CUT_ROOM) {
+        iov[count] = message->msg_iov[count];
+        if (iov[count].iov_len > length)
+            iov[count].iov_len = length;
+        length -= iov[count].iov_len;
+        count++;
+    }
+    message->msg_iov = iov;
+    message->msg_iovlen = count;
+}
+
+static int sys_recvmsg(weir_sys *sys, int fd, struct msghdr *message, int flags)
+{
+    (void)sys;
+    size_t asked = total(message), length = asked;
+    FAULT("recvmsg", &length);
+    if (length >= asked)
+        return result_of(recvmsg(fd, message, flags));
+    struct iovec iov[CUT_ROOM];
+    struct msghdr shorter = *message;
+    cut_message(&shorter, length, iov);
+    int result = result_of(recvmsg(fd, &shorter, flags));
+    message->msg_namelen = shorter.msg_namelen;
+    message->msg_controllen = shorter.msg_controllen;
+    message->msg_flags = shorter.msg_flags;
+    return result;
+}
+
+static int sys_sendmsg(weir_sys *sys, int fd, const struct msghdr *message, int flags)
+{
+    (void)sys;
+    size_t asked = total(message), length = asked;
+    FAULT("sendmsg", &length);
+    if (length >= asked)
+        return result_of(sendmsg(fd, message, flags));
+    struct iovec iov[CUT_ROOM];
+    struct msghdr shorter = *message;
+    cut_message(&shorter, length, iov);
+    return result_of(sendmsg(fd, &shorter, flags));
+}
+
+static int sys_thread_create(weir_sys *sys, pthread_t *thread, const char *name, size_t stack_bytes,
+                             void *(*run)(void *), void *arg)
+{
+    (void)sys;
+    FAULT("pthread_create", NULL);
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error != 0)
+        return -error;
+    if (stack_bytes > 0)
+        error = pthread_attr_setstacksize(&attributes, stack_bytes);
+    if (error == 0) {
+        /* A signal belongs to the program's own threads; the new one inherits this mask. */
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        error = pthread_create(thread, &attributes, run, arg);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    pthread_attr_destroy(&attributes);
+    if (error == 0 && name != NULL) {
+        char cut_name[16];
+        snprintf(cut_name, sizeof cut_name, "%s", name);
+        pthread_setname_np(*thread, cut_name); /* cosmetic: without it the thread still runs */
+    }
+    return -error;
+}
+
+static int sys_random(weir_sys *sys, void *to, size_t length)
+{
+    (void)sys;
+    FAULT("getrandom", NULL);
+    /* Up to 256 bytes come whole and without interruption; more is asked for in pieces. */
+    for (size_t done = 0; done < length;) {
+        size_t piece = length - done < 256 ? length - done : 256;
+        int result = result_of(getrandom((char *)to + done, piece, 0));
+        if (result < 0)
+            return result;
+        done += (size_t)result;
+    }
+    return 0;
+}
+
+weir_sys *weir__sys_linux(void)
+{
+    static weir_sys linux_calls = {
+        .close = sys_close,
+        .read = sys_read,
+        .write = sys_write,
+        .eventfd = sys_eventfd,
+        .epoll_create = sys_epoll_create,
+        .epoll_ctl = sys_epoll_ctl,
+        .epoll_wait = sys_epoll_wait,
+        .socket = sys_socket,
+        .bind = sys_bind,
+        .listen = sys_listen,
+        .accept = sys_accept,
+        .connect = sys_connect,
+        .shutdown = sys_shutdown,
+        .getsockopt = sys_getsockopt,
+        .setsockopt = sys_setsockopt,
+        .getsockname = sys_getsockname,
+        .getpeername = sys_getpeername,
+        .recv = sys_recv,
+        .send = sys_send,
+        .recvmsg = sys_recvmsg,
+        .sendmsg = sys_sendmsg,
+        .thread_create = sys_thread_create,
+        .random = sys_random,
+    };
+    return &linux_calls;
+}

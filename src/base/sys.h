@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* The system call seam: the kernel as a table of functions that a loop can be given another of. */
+#ifndef WEIR_BASE_SYS_H
+#define WEIR_BASE_SYS_H
+
+#include <weir/api.h>
+
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+/*
+ * Each function means what the system call of its name does, but returns a negative code
+ * instead of setting errno, and never retries: -EINTR is the caller's to handle. Lengths above
+ * INT_MAX are cut, as the kernel itself does. Every descriptor is made close-on-exec and sockets
+ * and eventfds non-blocking, so that none forgets to ask.
+ */
+typedef struct weir_sys weir_sys;
+struct weir_sys {
+    int (*close)(weir_sys *sys, int fd);
+    int (*read)(weir_sys *sys, int fd, void *to, size_t length);
+    int (*write)(weir_sys *sys, int fd, const void *from, size_t length);
+
+    int (*eventfd)(weir_sys *sys, unsigned count);
+    int (*epoll_create)(weir_sys *sys);
+    int (*epoll_ctl)(weir_sys *sys, int epoll, int operation, int fd, struct epoll_event *event);
+    /* `timeout_ns` is negative to wait for ever; epoll_pwait2, or epoll_wait on old kernels. */
+    int (*epoll_wait)(weir_sys *sys, int epoll, struct epoll_event *events, int max,
+                      int64_t timeout_ns);
+
+    int (*socket)(weir_sys *sys, int family, int type, int protocol);
+    int (*bind)(weir_sys *sys, int fd, const struct sockaddr *address, socklen_t length);
+    int (*listen)(weir_sys *sys, int fd, int backlog);
+    int (*accept)(weir_sys *sys, int fd, struct sockaddr *address, socklen_t *length);
+    int (*connect)(weir_sys *sys, int fd, const struct sockaddr *address, socklen_t length);
+    int (*shutdown)(weir_sys *sys, int fd, int how);
+    int (*getsockopt)(weir_sys *sys, int fd, int level, int name, void *value, socklen_t *length);
+    int (*setsockopt)(weir_sys *sys, int fd, int level, int name, const void *value,
+                      socklen_t length);
+    int (*getsockname)(weir_sys *sys, int fd, struct sockaddr *address, socklen_t *length);
+    int (*getpeername)(weir_sys *sys, int fd, struct sockaddr *address, socklen_t *length);
+    int (*recv)(weir_sys *sys, int fd, void *to, size_t length, int flags);
+    int (*send)(weir_sys *sys, int fd, const void *from, size_t length, int flags);
+    int (*recvmsg)(weir_sys *sys, int fd, struct msghdr *message, int flags);
+    int (*sendmsg)(weir_sys *sys, int fd, const struct msghdr *message, int flags);
+
+    /* Threads and chance. The new thread has all signals blocked; `name` is cut to 15 bytes. */
+    int (*thread_create)(weir_sys *sys, pthread_t *thread, const char *name, size_t stack_bytes,
+                         void *(*run)(void *), void *arg);
+    int (*random)(weir_sys *sys, void *to, size_t length);
+};
+
+/* Linux itself, with the fault hook in front of every call. */
+weir_sys *weir__sys_linux(void);
+
+#endif

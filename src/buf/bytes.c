@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* Bytes and text: copied into buffers and out of them. */
+#include "buf/buf.h"
+
+#include "base/alloc.h"
+#include "buf/composite.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* 0 when the content at [index, index + length) may be written over. */
+static int check_settable(const weir_buf *buf, size_t index, size_t length)
+{
+    int code = weir__buf_check(buf, index, length);
+    if (code < 0)
+        return code;
+    if (buf->flags & WEIR__BUF_READ_ONLY)
+        return WEIR_EREADONLY;
+    if (buf->flags & WEIR__BUF_COMPOSITE && weir__composite_is_read_only(buf, index, length))
+        return WEIR_EREADONLY;
+    return 0;
+}
+
+void weir__buf_put(weir_buf *buf, size_t index, const uint8_t *from, size_t length)
+{
+    while (length > 0) {
+        weir_run run = weir__buf_run(buf, index, length);
+        memmove(run.bytes, from, run.length);
+        from += run.length;
+        index += run.length;
+        length -= run.length;
+    }
+}
+
+static void fill(weir_buf *buf, size_t index, uint8_t byte, size_t length)
+{
+    while (length > 0) {
+        weir_run run = weir__buf_run(buf, index, length);
+        memset(run.bytes, byte, run.length);
+        index += run.length;
+        length -= run.length;
+    }
+}
+
+/* Bytes ------------------------------------------------------------------------------------- */
+
+int weir_buf_get_bytes(const weir_buf *buf, size_t index, void *to, size_t length)
+{
+    int code = weir__buf_check(buf, index, length);
+    if (code < 0)
+        return code;
+    for (uint8_t *out = to; length > 0;) {
+        weir_run run = weir__buf_run(buf, index, length);
+        memmove(out, run.bytes, run.length);
+        out += run.length;
+        index += run.length;
+        length -= run.length;
+    }
+    return 0;
+}
+
+int weir_buf_read_bytes(weir_buf *buf, void *to, size_t length)
+{
+    int code = weir_buf_get_bytes(buf, weir_buf_reader(buf), to, length);
+    if (code == 0)
+        buf->reader += (uint32_t)length;
+    return code;
+}
+
+int weir_buf_set_bytes(weir_buf *buf, size_t index, const void *from, size_t length)
+{
+    int code = check_settable(buf, index, length);
+    if (code == 0)
+        weir__buf_put(buf, index, from, length);
+    return code;
+}
+
+int weir_buf_write_bytes(weir_buf *buf, const void *from, size_t length)
+{
+    /* The bytes may lie in this buffer, and growing may move it. */
+    const uint8_t *bytes = from;
+    const uint8_t *data = buf != NULL ? buf->data : NULL;
+    bool is_inside = data != NULL && bytes >= data && bytes < data + buf->capacity;
+    int code = weir_buf_ensure_writable(buf, length);
+    if (code < 0)
+        return code;
+    if (is_inside)
+        bytes = buf->data + (bytes - data);
+    weir__buf_put(buf, buf->writer, bytes, length);
+    buf->writer += (uint32_t)length;
+    return 0;
+}
+
+int weir_buf_write_buf(weir_buf *buf, weir_buf *from, size_t length)
+{
+    int code = weir__buf_check(from, weir_buf_reader(from), length);
+    if (code == 0)
+        code = weir_buf_ensure_writable(buf, length);
+    if (code < 0)
+        return code;
+    while (length > 0) {
+        weir_run run = weir__buf_run(from, from->reader, length);
+        weir__buf_put(buf, buf->writer, run.bytes, run.length);
+        buf->writer += (uint32_t)run.length;
+        from->reader += (uint32_t)run.length;
+        length -= run.length;
+    }
+    return 0;
+}
+
+int weir_buf_fill(weir_buf *buf, size_t index, uint8_t byte, size_t length)
+{
+    int code = check_settable(buf, index, length);
+    if (code == 0)
+        fill(buf, index, byte, length);
+    return code;
+}
+
+int weir_buf_write_fill(weir_buf *buf, uint8_t byte, size_t length)
+{
+    int code = weir_buf_ensure_writable(buf, length);
+    if (code < 0)
+        return code;
+    fill(buf, buf->writer, byte, length);
+    buf->writer += (uint32_t)length;
+    return 0;
+}
+
+/* Text -------------------------------------------------------------------------------------- */
+
+int weir_buf_write_str(weir_buf *buf, const char *string)
+{
+    return string != NULL ? weir_buf_write_bytes(buf, string, strlen(string)) : -EINVAL;
+}
+
+int weir_buf_get_str(const weir_buf *buf, size_t index, size_t length, char *to, size_t size)
+{
+    int code = weir__buf_check(buf, index, length);
+    if (code < 0)
+        return code;
+    if (to == NULL)
+        return -EINVAL;
+    if (length >= size)
+        return WEIR_ELIMIT;
+    weir_buf_get_bytes(buf, index, to, length);
+    to[length] = '\0';
+    return 0;
+}
+
+int weir_buf_read_str(weir_buf *buf, size_t length, char *to, size_t size)
+{
+    int code = weir_buf_get_str(buf, weir_buf_reader(buf), length, to, size);
+    if (code == 0)
+        buf->reader += (uint32_t)length;
+    return code;
+}
+
+int weir_buf_read_cstr(weir_buf *buf, char *to, size_t size)
+{
+    int64_t end = weir_buf_find(buf, weir_buf_reader(buf), weir_buf_readable(buf), 0);
+    if (end < 0)
+        return (int)end;
+    int code = weir_buf_read_str(buf, (size_t)end - buf->reader, to, size);
+    if (code == 0)
+        buf->reader++;
+    return code;
+}
+
+int weir_buf_printf(weir_buf *buf, const char *format, ...)
+{
+    /* Formatted aside: in the buffer itself the terminator would need room that the limit may
+     * refuse. */
+    char small[256];
+    char *text = small;
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(small, sizeof small, format, args);
+    va_end(args);
+    if (length < 0)
+        return -EINVAL;
+    if ((size_t)length >= sizeof small) {
+        text = weir__alloc((size_t)length + 1);
+        if (text == NULL)
+            return -ENOMEM;
+        va_start(args, format);
+        vsnprintf(text, (size_t)length + 1, format, args);
+        va_end(args);
+    }
+    int code = weir_buf_write_bytes(buf, text, (size_t)length);
+    if (text != small)
+        weir__free(text);
+    return code;
+}

@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: MIT */
+/* The pool: per thread a free list for each size, and a way home for blocks freed elsewhere. */
+#include "buf/pool.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/fault.h"
+#include "base/list.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define POISONS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define POISONS 1
+#endif
+#endif
+#ifdef POISONS
+#include <sanitizer/asan_interface.h>
+#endif
+
+/* Powers of two from 64 bytes to 64 KiB; what is larger goes to the allocator. */
+#define CLASS_COUNT 11
+#define SMALLEST_ROOM 64u
+#define LARGEST_ROOM (SMALLEST_ROOM << (CLASS_COUNT - 1))
+#define CLASS_LARGE CLASS_COUNT
+
+#define DEFAULT_CACHE_LIMIT ((size_t)8 << 20)
+
+/* Every so many blocks of a class the pool gives back what that class had left over. */
+#define GETS_PER_TRIM 16384
+
+/*
+ * What a thread did, per size class; the last entry is for large blocks. Written by that thread
+ * alone, so an increment is a load and a store; read by whoever sums them up. A block may be taken
+ * on one thread and released on another: only the sums over all threads mean something.
+ */
+typedef struct pool_counts {
+    _Atomic(uint64_t) gets[CLASS_COUNT + 1]; /* blocks handed out */
+    _Atomic(uint64_t) puts[CLASS_COUNT + 1]; /* blocks that came back */
+    _Atomic(uint64_t) made[CLASS_COUNT];     /* of the gets: from the allocator */
+    _Atomic(uint64_t) ended[CLASS_COUNT];    /* blocks given to the allocator */
+    _Atomic(uint64_t) large_got_bytes, large_put_bytes;
+} pool_counts;
+
+/* The end of a remote list whose owner is gone: blocks go to the allocator. */
+static weir_block closed_list;
+#define CLOSED (&closed_list)
+
+struct weir_pool {
+    /* The thread's own. */
+    weir_block *free[CLASS_COUNT];
+    uint32_t free_count[CLASS_COUNT];
+    uint32_t low_count[CLASS_COUNT]; /* the least there was since the last trim */
+    size_t free_bytes;
+    weir_list_node link; /* among all pools, under the registry's lock */
+
+    pool_counts counts;
+
+    /* Everybody's: blocks of this pool that others released, newest first. */
+    _Alignas(64) _Atomic(weir_block *) remote;
+    _Atomic(size_t) remote_bytes;
+
+    /* One for the thread, one for each block that has this owner. */
+    _Atomic(size_t) refs;
+};
+
+/* initial-exec: the pool is asked for at every buffer, and a call into the loader costs as much as
+ * the rest. */
+static _Thread_local weir_pool *thread_pool __attribute__((tls_model("initial-exec")));
+
+static _Atomic(size_t) cache_limit = DEFAULT_CACHE_LIMIT;
+static bool is_bypassed;
+
+static pthread_once_t setup_once = PTHREAD_ONCE_INIT;
+static pthread_key_t thread_end_key;
+static int setup_error;
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static weir_list registry = { { &registry.ring, &registry.ring } };
+static pool_counts past_counts;     /* of threads that have ended; under the lock */
+static pool_counts outsider_counts; /* of threads without a pool: truly atomic */
+
+static uint32_t class_room(unsigned size_class)
+{
+    return SMALLEST_ROOM << size_class;
+}
+
+static unsigned class_for(size_t room)
+{
+    if (room <= SMALLEST_ROOM)
+        return 0;
+    return (unsigned)(64 - __builtin_clzll(room - 1)) - 6;
+}
+
+static void count(_Atomic(uint64_t) *counter, uint64_t step)
+{
+    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, value + step, memory_order_relaxed);
+}
+
+/* For what can happen on a thread that never made a buffer and so has no pool to count in. */
+#define COUNT_ANYWHERE(field, step)                                                                \
+    do {                                                                                           \
+        if (__builtin_expect(thread_pool != NULL, 1))                                              \
+            count(&thread_pool->counts.field, step);                                               \
+        else                                                                                       \
+            atomic_fetch_add_explicit(&outsider_counts.field, step, memory_order_relaxed);         \
+    } while (0)
+
+/*
+ * A cached block is poisoned but for its header and its buffer's message header: those keep telling
+ * a late release that the message is dead, until the block is used again.
+ */
+static void poison(weir_block *block)
+{
+#ifdef POISONS
+    char *from = (char *)&block->buf + sizeof block->buf.msg;
+    ASAN_POISON_MEMORY_REGION(from, (size_t)((char *)block->bytes + block->room - from));
+#else
+    (void)block;
+#endif
+}
+
+static void unpoison(weir_block *block)
+{
+#ifdef POISONS
+    ASAN_UNPOISON_MEMORY_REGION(block, sizeof *block + block->room);
+#else
+    (void)block;
+#endif
+}
+
+static void unref_pool(weir_pool *pool)
+{
+    if (atomic_fetch_sub_explicit(&pool->refs, 1, memory_order_acq_rel) == 1)
+        weir__free(pool);
+}
+
+/* To the allocator; from any thread. The block is in no list. */
+static void end_block(weir_block *block)
+{
+    weir_pool *owner = block->owner;
+    if (owner != NULL)
+        COUNT_ANYWHERE(ended[block->size_class], 1);
+    unpoison(block);
+    weir__free(block);
+    if (owner != NULL)
+        unref_pool(owner);
+}
+
+static void end_list(weir_block *block)
+{
+    while (block != NULL) {
+        weir_block *next = block->next;
+        end_block(block);
+        block = next;
+    }
+}
+
+static void keep(weir_pool *pool, weir_block *block)
+{
+    unsigned size_class = block->size_class;
+    block->next = pool->free[size_class];
+    pool->free[size_class] = block;
+    pool->free_count[size_class]++;
+    pool->free_bytes += block->room;
+}
+
+static weir_block *take(weir_pool *pool, unsigned size_class)
+{
+    weir_block *block = pool->free[size_class];
+    pool->free[size_class] = block->next;
+    uint32_t left = --pool->free_count[size_class];
+    if (left < pool->low_count[size_class])
+        pool->low_count[size_class] = left;
+    pool->free_bytes -= block->room;
+    return block;
+}
+
+/* Brings home what other threads released. */
+static void drain_remote(weir_pool *pool)
+{
+    if (atomic_load_explicit(&pool->remote, memory_order_relaxed) == NULL)
+        return;
+    weir_block *block = atomic_exchange_explicit(&pool->remote, NULL, memory_order_acquire);
+    size_t bytes = 0;
+    while (block != NULL) {
+        weir_block *next = block->next;
+        bytes += block->room;
+        keep(pool, block);
+        block = next;
+    }
+    atomic_fetch_sub_explicit(&pool->remote_bytes, bytes, memory_order_relaxed);
+}
+
+static size_t trim_class(weir_pool *pool, unsigned size_class)
+{
+    size_t bytes = 0;
+    uint32_t surplus = pool->low_count[size_class];
+    for (uint32_t i = 0; i < surplus; i++) {
+        weir_block *block = take(pool, size_class);
+        bytes += block->room;
+        end_block(block);
+    }
+    pool->low_count[size_class] = pool->free_count[size_class];
+    return bytes;
+}
+
+size_t weir_pool_trim(void)
+{
+    weir_pool *pool = thread_pool;
+    if (pool == NULL)
+        return 0;
+    drain_remote(pool);
+    size_t bytes = 0;
+    for (unsigned i = 0; i < CLASS_COUNT; i++)
+        bytes += trim_class(pool, i);
+    return bytes;
+}
+
+void weir_pool_set_cache_limit(size_t bytes)
+{
+    /* Who bypasses the pool by the environment wants no program to bring it back. */
+    if (!is_bypassed)
+        atomic_store_explicit(&cache_limit, bytes, memory_order_relaxed);
+}
+
+/* Counters ---------------------------------------------------------------------------------- */
+
+static uint64_t value_of(_Atomic(uint64_t) *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void add_counts(pool_counts *to, pool_counts *from)
+{
+    for (unsigned i = 0; i <= CLASS_COUNT; i++) {
+        count(&to->gets[i], value_of(&from->gets[i]));
+        count(&to->puts[i], value_of(&from->puts[i]));
+    }
+    for (unsigned i = 0; i < CLASS_COUNT; i++) {
+        count(&to->made[i], value_of(&from->made[i]));
+        count(&to->ended[i], value_of(&from->ended[i]));
+    }
+    count(&to->large_got_bytes, value_of(&from->large_got_bytes));
+    count(&to->large_put_bytes, value_of(&from->large_put_bytes));
+}
+
+void weir_pool_get_stats(weir_pool_stats *stats)
+{
+    pool_counts sum = { 0 };
+    pthread_mutex_lock(&registry_lock);
+    add_counts(&sum, &past_counts);
+    add_counts(&sum, &outsider_counts);
+    for (weir_list_node *node = weir__list_first(&registry); node != NULL;
+         node = weir__list_next(&registry, node))
+        add_counts(&sum, &WEIR_CONTAINER(node, weir_pool, link)->counts);
+    pthread_mutex_unlock(&registry_lock);
+
+    *stats = (weir_pool_stats){ 0 };
+    for (unsigned i = 0; i < CLASS_COUNT; i++) {
+        uint64_t used = value_of(&sum.gets[i]) - value_of(&sum.puts[i]);
+        uint64_t all = value_of(&sum.made[i]) - value_of(&sum.ended[i]);
+        stats->used_blocks += used;
+        stats->used_bytes += used * class_room(i);
+        stats->cached_bytes += (all - used) * class_room(i);
+    }
+    stats->used_blocks += value_of(&sum.gets[CLASS_LARGE]) - value_of(&sum.puts[CLASS_LARGE]);
+    stats->used_bytes += value_of(&sum.large_got_bytes) - value_of(&sum.large_put_bytes);
+}
+
+/* A thread's pool --------------------------------------------------------------------------- */
+
+/* The thread ends: its cache goes to the allocator, the struct when the last block has. */
+static void close_pool(void *arg)
+{
+    weir_pool *pool = arg;
+    for (unsigned i = 0; i < CLASS_COUNT; i++) {
+        end_list(pool->free[i]);
+        pool->free[i] = NULL;
+    }
+    end_list(atomic_exchange_explicit(&pool->remote, CLOSED, memory_order_acquire));
+
+    pthread_mutex_lock(&registry_lock);
+    weir__list_remove(&pool->link);
+    add_counts(&past_counts, &pool->counts);
+    thread_pool = NULL;
+    pthread_mutex_unlock(&registry_lock);
+    unref_pool(pool);
+}
+
+static void setup(void)
+{
+    const char *wish = getenv("WEIR_POOL");
+    if (wish != NULL && strcmp(wish, "0") == 0) {
+        is_bypassed = true;
+        atomic_store_explicit(&cache_limit, 0, memory_order_relaxed);
+    }
+    setup_error = pthread_key_create(&thread_end_key, close_pool);
+}
+
+__attribute__((noinline, cold)) static weir_pool *open_pool(void)
+{
+    pthread_once(&setup_once, setup);
+    weir_pool *pool = setup_error == 0 ? weir__zalloc(sizeof *pool) : NULL;
+    if (pool == NULL)
+        return NULL;
+    if (pthread_setspecific(thread_end_key, pool) != 0) {
+        weir__free(pool);
+        return NULL;
+    }
+    atomic_init(&pool->refs, 1);
+    pthread_mutex_lock(&registry_lock);
+    weir__list_push_back(&registry, &pool->link);
+    pthread_mutex_unlock(&registry_lock);
+    thread_pool = pool;
+    return pool;
+}
+
+/* Blocks ------------------------------------------------------------------------------------ */
+
+static weir_block *make_large(weir_pool *pool, size_t room)
+{
+    weir_block *block = weir__alloc(sizeof *block + room);
+    if (block == NULL)
+        return NULL;
+    block->size_class = CLASS_LARGE;
+    block->room = (uint32_t)room;
+    block->owner = NULL;
+    count(&pool->counts.gets[CLASS_LARGE], 1);
+    count(&pool->counts.large_got_bytes, room);
+    return block;
+}
+
+/* The list of this class is empty: see what came home, else make a new one. */
+__attribute__((noinline)) static weir_block *refill(weir_pool *pool, unsigned size_class)
+{
+    drain_remote(pool);
+    if (pool->free[size_class] != NULL)
+        return take(pool, size_class);
+    weir_block *block = weir__alloc(sizeof *block + class_room(size_class));
+    if (block == NULL)
+        return NULL;
+    block->size_class = (uint16_t)size_class;
+    block->room = class_room(size_class);
+    block->owner = pool;
+    atomic_fetch_add_explicit(&pool->refs, 1, memory_order_relaxed);
+    count(&pool->counts.made[size_class], 1);
+    return block;
+}
+
+static weir_block *get_block(size_t room)
+{
+    if (weir__fault("pool", NULL) < 0 || room > WEIR_BUF_MAX)
+        return NULL;
+    weir_pool *pool = thread_pool;
+    if (__builtin_expect(pool == NULL, 0) && (pool = open_pool()) == NULL)
+        return NULL;
+    if (__builtin_expect(room > LARGEST_ROOM, 0))
+        return make_large(pool, room);
+
+    unsigned size_class = class_for(room);
+    weir_block *block = pool->free[size_class] != NULL ? take(pool, size_class)
+                                                       : refill(pool, size_class);
+    if (block == NULL)
+        return NULL;
+    count(&pool->counts.gets[size_class], 1);
+    if (__builtin_expect(value_of(&pool->counts.gets[size_class]) % GETS_PER_TRIM == 0, 0))
+        trim_class(pool, size_class);
+    unpoison(block);
+    return block;
+}
+
+weir_block *weir__block_new(size_t room)
+{
+    weir_block *block = get_block(room);
+    if (block == NULL)
+        return NULL;
+    atomic_store_explicit(&block->refs, 1, memory_order_relaxed);
+    block->wraps = false;
+    return block;
+}
+
+/* Sends a block home from a thread that is not its owner's. */
+static void send_home(weir_block *block)
+{
+    weir_pool *owner = block->owner;
+    size_t room = block->room;
+    size_t before = atomic_fetch_add_explicit(&owner->remote_bytes, room, memory_order_relaxed);
+    if (before + room > atomic_load_explicit(&cache_limit, memory_order_relaxed)) {
+        /* The owner seems to have stopped asking: what waits for it is bounded, too. */
+        atomic_fetch_sub_explicit(&owner->remote_bytes, room, memory_order_relaxed);
+        end_block(block);
+        return;
+    }
+    poison(block);
+    weir_block *head = atomic_load_explicit(&owner->remote, memory_order_relaxed);
+    do {
+        if (head == CLOSED) {
+            end_block(block);
+            return;
+        }
+        block->next = head;
+    } while (!atomic_compare_exchange_weak_explicit(&owner->remote, &head, block,
+                                                    memory_order_release, memory_order_relaxed));
+}
+
+static void put_block(weir_block *block)
+{
+    weir_pool *pool = thread_pool;
+    if (__builtin_expect(block->owner == NULL, 0)) {
+        COUNT_ANYWHERE(puts[CLASS_LARGE], 1);
+        COUNT_ANYWHERE(large_put_bytes, block->room);
+        end_block(block);
+        return;
+    }
+    COUNT_ANYWHERE(puts[block->size_class], 1);
+    if (block->owner != pool) {
+        send_home(block);
+    } else if (pool->free_bytes + block->room >
+               atomic_load_explicit(&cache_limit, memory_order_relaxed)) {
+        end_block(block);
+    } else {
+        poison(block);
+        keep(pool, block);
+    }
+}
+
+void weir__block_free(weir_block *block)
+{
+    atomic_store_explicit(&block->refs, 0, memory_order_relaxed);
+    if (__builtin_expect(block->wraps, 0)) {
+        const weir_wrapped *wrapped = (const weir_wrapped *)block->bytes;
+        if (wrapped->free_fn != NULL)
+            wrapped->free_fn(wrapped->arg, wrapped->memory);
+    }
+    put_block(block);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks: counted storage from the pool of the thread that asks. */
+#ifndef WEIR_BUF_POOL_H
+#define WEIR_BUF_POOL_H
+
+#include <weir/buf.h>
+#include <weir/pool.h>
+
+#include <stdatomic.h>
+
+typedef struct weir_pool weir_pool;
+
+/*
+ *   weir_block
+ *   +--------+----------+---------------------------+
+ *   | header | weir_buf |  bytes                    |
+ *   +--------+----------+---------------------------+
+ *
+ * One piece of memory with its own count. Room for a weir_buf comes with every block, so that a
+ * buffer and its storage are one allocation. The struct stays while anything refers to the
+ * block: the buffer that lives in it, or another that views its bytes.
+ */
+struct weir_block {
+    _Atomic(uint32_t) refs;
+    uint16_t size_class;
+    bool wraps;       /* the bytes hold a weir_wrapped: the storage is somebody else's memory */
+    uint32_t room;    /* how many bytes there are */
+    weir_pool *owner; /* whose cache it returns to; NULL: the allocator's */
+    weir_block *next; /* while it is in a cache */
+    weir_buf buf;
+    _Alignas(16) uint8_t bytes[];
+};
+
+typedef struct weir_wrapped {
+    weir_buf_free_fn free_fn;
+    void *arg;
+    void *memory;
+} weir_wrapped;
+
+/* A block with one reference and at least `room` bytes, not initialised; NULL when there is no
+ * memory. */
+weir_block *weir__block_new(size_t room);
+
+/* The last reference went. */
+void weir__block_free(weir_block *block);
+
+/* Whoever loads 1 holds the only reference, so nobody else can be changing the count. */
+static inline bool weir__block_is_shared(const weir_block *block)
+{
+    return atomic_load_explicit(&block->refs, memory_order_acquire) != 1;
+}
+
+static inline void weir__block_retain(weir_block *block)
+{
+    if (!weir__block_is_shared(block))
+        atomic_store_explicit(&block->refs, 2, memory_order_relaxed);
+    else
+        atomic_fetch_add_explicit(&block->refs, 1, memory_order_relaxed);
+}
+
+static inline void weir__block_release(weir_block *block)
+{
+    if (weir__block_is_shared(block)) {
+        if (atomic_fetch_sub_explicit(&block->refs, 1, memory_order_release) != 1)
+            return;
+        /* The others left in between: this load pairs with their decrements. */
+        (void)atomic_load_explicit(&block->refs, memory_order_acquire);
+    }
+    weir__block_free(block);
+}
+
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+/* What all tests share. */
+#include "harness.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What lives ------------------------------------------------------------------------------- */
+
+typedef struct what_lives {
+    uint64_t used_blocks, allocations;
+    size_t messages, descriptors, threads;
+} what_lives;
+
+static what_lives before;
+
+static size_t count_entries(const char *path)
+{
+    size_t count = 0;
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        count++;
+    closedir(dir);
+    return count;
+}
+
+static void ignore_leak(void *arg, const weir_leak *leak)
+{
+    (void)arg;
+    (void)leak;
+}
+
+static void print_leak(void *arg, const weir_leak *leak)
+{
+    (void)arg;
+    print_error("%zu live messages of type %s, made at\n%s\n", leak->count, leak->type,
+                leak->place);
+}
+
+static what_lives count_what_lives(void)
+{
+    weir_pool_stats pool;
+    weir_allocator_stats allocator;
+    /* The first trim forgets what was in use until now, the second empties the cache. */
+    weir_pool_trim();
+    weir_pool_trim();
+    weir_pool_get_stats(&pool);
+    weir_allocator_get_stats(&allocator);
+    return (what_lives){
+        .used_blocks = pool.used_blocks,
+        .allocations = allocator.live,
+        .messages = weir_leak_report(ignore_leak, NULL),
+        .descriptors = count_entries("/proc/self/fd"),
+    };
+}
+
+static void *tell_own_directory(void *arg)
+{
+    snprintf(arg, 64, "/proc/self/task/%d", (int)gettid());
+    return NULL;
+}
+
+/* The first thread ever started brings a helper of the thread sanitizer's along, which stays. */
+static void start_first_thread(void)
+{
+    static char directory[64];
+    pthread_t thread;
+    if (directory[0] != '\0')
+        return;
+    assert_int_equal(pthread_create(&thread, NULL, tell_own_directory, directory), 0);
+    pthread_join(thread, NULL);
+    while (access(directory, F_OK) == 0)
+        usleep(1000); /* as below: it is gone when the kernel says so */
+}
+
+/* A joined thread may stay in the list for a moment while the kernel ends it. */
+static size_t wait_for_threads(size_t expected)
+{
+    size_t threads;
+    for (int tries = 0; (threads = count_entries("/proc/self/task")) != expected && tries < 1000;
+         tries++)
+        usleep(1000);
+    return threads;
+}
+
+int harness_remember_what_lives(void **state)
+{
+    (void)state;
+    start_first_thread();
+    /* The thread's pool itself stays; make it now, so that it counts as having been there. */
+    weir_buf_release(weir_buf_new(0));
+    before = count_what_lives();
+    before.threads = count_entries("/proc/self/task");
+    return 0;
+}
+
+int harness_assert_nothing_left(void **state)
+{
+    (void)state;
+    weir_fault_set(NULL, NULL);
+    weir_log_set(WEIR_LOG_OFF, NULL, NULL);
+    what_lives now = count_what_lives();
+    if (now.messages != before.messages)
+        weir_leak_report(print_leak, NULL);
+    assert_int_equal(now.messages, before.messages);
+    assert_int_equal(now.used_blocks, before.used_blocks);
+    assert_int_equal(now.allocations, before.allocations);
+    assert_int_equal(now.descriptors, before.descriptors);
+    assert_int_equal(wait_for_threads(before.threads), before.threads);
+    return 0;
+}
+
+/* Misuse ------------------------------------------------------------------------------------ */
+
+void harness_expect_abort(void (*fn)(void *arg), void *arg, const char *text)
+{
+    int pipe_fds[2];
+    assert_int_equal(pipe(pipe_fds), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(pipe_fds[1], STDERR_FILENO);
+        close(pipe_fds[0]);
+        close(pipe_fds[1]);
+        fn(arg);
+        _exit(0);
+    }
+    close(pipe_fds[1]);
+    char output[16384];
+    size_t length = 0;
+    ssize_t got;
+    while (length < sizeof output - 1 &&
+           (got = read(pipe_fds[0], output + length, sizeof output - 1 - length)) > 0)
+        length += (size_t)got;
+    output[length] = '\0';
+    close(pipe_fds[0]);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        fail_msg("the child went on; it wrote:\n%s", output);
+    if (strstr(output, text) == NULL)
+        fail_msg("no \"%s\" in what the child wrote:\n%s", text, output);
+}
+
+/* Faults ------------------------------------------------------------------------------------ */
+
+static const char *fail_call;
+static unsigned fail_at, fail_seen;
+static int fail_code;
+
+static int fail_one(void *arg, const char *call, size_t *length)
+{
+    (void)arg;
+    (void)length;
+    if (fail_call != NULL && strcmp(call, fail_call) != 0)
+        return 0;
+    return ++fail_seen == fail_at ? fail_code : 0;
+}
+
+void harness_fail_nth(const char *call, unsigned nth, int code)
+{
+    fail_call = call;
+    fail_at = nth;
+    fail_seen = 0;
+    fail_code = code;
+    weir_fault_set(fail_one, NULL);
+}
+
+unsigned harness_fail_end(void)
+{
+    weir_fault_set(NULL, NULL);
+    return fail_seen;
+}
+
+/* Log --------------------------------------------------------------------------------------- */
+
+static char log_text[65536];
+static size_t log_length;
+static unsigned log_lines;
+
+static void keep_line(void *arg, weir_log_level level, const char *origin, const char *line)
+{
+    (void)arg;
+    log_lines++;
+    int length = snprintf(log_text + log_length, sizeof log_text - log_length, "%s %s: %s\n",
+                          weir_log_level_name(level), origin, line);
+    if (length > 0 && (size_t)length < sizeof log_text - log_length)
+        log_length += (size_t)length;
+}
+
+void harness_log_begin(weir_log_level level)
+{
+    log_length = 0;
+    log_lines = 0;
+    log_text[0] = '\0';
+    assert_int_equal(weir_log_set(level, keep_line, NULL), 0);
+}
+
+bool harness_log_has(const char *text)
+{
+    return strstr(log_text, text) != NULL;
+}
+
+unsigned harness_log_end(void)
+{
+    assert_int_equal(weir_log_set(WEIR_LOG_OFF, NULL, NULL), 0);
+    return log_lines;
+}

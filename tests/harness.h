@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* What all tests share: nothing may be left alive, and misuse must abort. */
+#ifndef WEIR_TESTS_HARNESS_H
+#define WEIR_TESTS_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <weir/weir.h>
+
+/*
+ * A case that must leave nothing behind: no block of a pool in use, no live message, no allocation,
+ * no descriptor, no thread beyond what there was when it began.
+ */
+#define weir_case(name)                                                                            \
+    cmocka_unit_test_setup_teardown(name, harness_remember_what_lives, harness_assert_nothing_left)
+
+int harness_remember_what_lives(void **state);
+int harness_assert_nothing_left(void **state);
+
+/*
+ * Runs `fn(arg)` in a child process, which must end by abort (or by a sanitizer's report) after
+ * writing `text` to standard error.
+ */
+void harness_expect_abort(void (*fn)(void *arg), void *arg, const char *text);
+
+/* Fails the n-th (from 1) fallible call named `call` (NULL: of any name), once, with `code`. */
+void harness_fail_nth(const char *call, unsigned nth, int code);
+
+/* Ends the failing; returns how many calls of that name were made since. */
+unsigned harness_fail_end(void);
+
+/* Keeps the lines that weir logs, up to `level`, instead of printing them. */
+void harness_log_begin(weir_log_level level);
+
+/* Whether a kept line contains `text`. */
+bool harness_log_has(const char *text);
+
+/* Ends the keeping; returns how many lines there were. */
+unsigned harness_log_end(void);
+
+/* Whether misuse aborts: debug builds. */
+#ifdef WEIR_DEBUG
+#define HARNESS_MISUSE_ABORTS 1
+#else
+#define HARNESS_MISUSE_ABORTS 0
+#endif
+
+#endif
