@@ -78,9 +78,11 @@ int weir_buf_set_bytes(weir_buf *buf, size_t index, const void *from, size_t len
 
 int weir_buf_write_bytes(weir_buf *buf, const void *from, size_t length)
 {
+    if (buf == NULL)
+        return -EINVAL;
     /* The bytes may lie in this buffer, and growing may move it. */
     const uint8_t *bytes = from;
-    const uint8_t *data = buf != NULL ? buf->data : NULL;
+    const uint8_t *data = buf->data;
     bool is_inside = data != NULL && bytes >= data && bytes < data + buf->capacity;
     int code = weir_buf_ensure_writable(buf, length);
     if (code < 0)

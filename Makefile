@@ -1,0 +1,81 @@
+# The front of the build: each target sets up what it needs, then leaves the work to CMake.
+# `make help` lists them.
+
+.PHONY: all help run test release-test asan tsan clang bench fuzz format format-check layers \
+        semantics install docs clean setup-%
+.DEFAULT_GOAL := all
+
+PREFIX ?= /usr/local
+T ?= 60
+say = @echo "weir:"
+
+# $(call build,PRESET): configures once, then builds what changed.
+define build
+	$(say) building $(1) in build/$(1)
+	@[ -f build/$(1)/build.ninja ] || cmake --preset $(1) >/dev/null
+	@cmake --build --preset $(1) -- --quiet
+endef
+
+# $(call check,PRESET): builds and runs the tests.
+define check
+	$(call build,$(1))
+	$(say) testing $(1)
+	@ctest --preset $(1)
+endef
+
+all: setup-build           ## build the library, examples and benchmarks (release)
+	$(call build,release)
+
+help:                      ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
+
+run: all                   ## build, then run what there is to see
+	$(say) this is weir-hexdump, reading the top of README.md. Try: build/release/examples/weir-hexdump FILE
+	@head -c 256 README.md | build/release/examples/weir-hexdump
+
+test: setup-build setup-test  ## build with all checks on, run the tests
+	$(call check,debug)
+
+release-test: setup-build setup-test  ## the tests, over the optimised library
+	$(call check,release)
+
+asan: setup-build setup-test  ## the tests under the address and undefined behaviour sanitizers
+	$(call check,asan)
+
+tsan: setup-build setup-test  ## the tests under the thread sanitizer
+	$(call check,tsan)
+
+clang: setup-build setup-test setup-check  ## the tests, compiled by clang
+	$(call check,clang)
+
+bench: all                 ## the micro-benchmarks
+	@build/release/bench/weir-bench
+
+fuzz: setup-build setup-fuzz  ## every fuzz target for T seconds (make fuzz T=60)
+	$(call build,fuzz)
+	@fuzz/run build/fuzz $(T)
+
+format: setup-check        ## format all sources
+	@tools/format
+
+format-check: setup-check  ## tell what `make format` would change
+	@tools/format --check
+
+layers: setup-test         ## check that each layer includes only layers below it
+	@tools/layers
+
+semantics: test            ## which behaviours of docs/semantics.md have a passing test
+	@tools/semantics build/debug/results
+
+install: all               ## install into PREFIX (make install PREFIX=/usr/local)
+	@cmake --install build/release --prefix $(PREFIX)
+
+docs: setup-docs           ## the reference of the public headers, in build/docs
+	@mkdir -p build && doxygen -q docs/Doxyfile
+	$(say) open build/docs/html/index.html
+
+clean:                     ## remove everything that was built
+	@rm -rf build
+
+setup-%:
+	@tools/setup $*
