@@ -19,9 +19,10 @@ WEIR_BEGIN_DECLS
  * hands it out as content.
  *
  * A buffer is a view of counted storage. Slices and duplicates are views of the same
- * storage: what one writes inside it the others see. Growing past the capacity gives the
- * grower storage of its own when somebody shares the present one. A composite is a view of
- * several pieces that acts as one run of bytes. Every function takes every kind.
+ * storage: what one sets inside it the others see. Room belongs to one buffer alone; growing
+ * past the capacity gives the grower storage of its own when somebody shares the present one.
+ * A composite is a view of several pieces that acts as one run of bytes. Every function takes
+ * every kind.
  *
  * Unless a function says otherwise: it returns 0 or a negative code and then has changed
  * nothing; a NULL buffer is -EINVAL; an index or length outside is WEIR_EBOUNDS. A buffer
@@ -269,7 +270,8 @@ WEIR_API int weir_buf_retained_slice(const weir_buf *buf, size_t index, size_t l
 /** weir_buf_retained_slice of the next `length` readable bytes; the reader moves over them. */
 WEIR_API int weir_buf_read_slice(weir_buf *buf, size_t length, weir_buf **slice);
 
-/** A buffer of its own over the same storage, with its own copy of the indices, marks and limit.
+/** A buffer of its own over the same content, with its own copy of the indices, marks and limit.
+ * Its capacity ends at the writer: room is never shared, so writing to it makes it grow away.
  * -ENOMEM. */
 WEIR_API int weir_buf_duplicate(const weir_buf *buf, weir_buf **duplicate);
 

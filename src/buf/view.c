@@ -71,7 +71,7 @@ int weir_buf_duplicate(const weir_buf *buf, weir_buf **duplicate)
     int code = 0;
     if (buf->flags & WEIR__BUF_COMPOSITE)
         code = weir__composite_view(buf, 0, buf->writer, false, &view);
-    else if ((view = new_view(buf, 0, buf->capacity)) == NULL)
+    else if ((view = new_view(buf, 0, buf->writer)) == NULL)
         code = -ENOMEM;
     if (code < 0)
         return code;
