@@ -9,22 +9,22 @@ PREFIX ?= /usr/local
 T ?= 60
 say = @echo "weir:"
 
-# $(call build,PRESET): configures once, then builds what changed.
+# $(call build,PRESET,TARGETS): configures, which is quick when nothing is new, and builds what changed.
 define build
 	$(say) building $(1) in build/$(1)
-	@[ -f build/$(1)/build.ninja ] || cmake --preset $(1) >/dev/null
-	@cmake --build --preset $(1) -- --quiet
+	@cmake --preset $(1) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
+	@cmake --build --preset $(1) --target $(2) -- --quiet
 endef
 
 # $(call check,PRESET): builds and runs the tests.
 define check
-	$(call build,$(1))
+	$(call build,$(1),all tests)
 	$(say) testing $(1)
 	@ctest --preset $(1)
 endef
 
 all: setup-build           ## build the library, examples and benchmarks (release)
-	$(call build,release)
+	$(call build,release,all)
 
 help:                      ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -52,7 +52,7 @@ bench: all                 ## the micro-benchmarks
 	@build/release/bench/weir-bench
 
 fuzz: setup-build setup-fuzz  ## every fuzz target for T seconds (make fuzz T=60)
-	$(call build,fuzz)
+	$(call build,fuzz,all)
 	@fuzz/run build/fuzz $(T)
 
 format: setup-check        ## format all sources
@@ -77,5 +77,8 @@ docs: setup-docs           ## the reference of the public headers, in build/docs
 clean:                     ## remove everything that was built
 	@rm -rf build
 
-setup-%:
+setup-%: build
 	@tools/setup $*
+
+build:
+	@mkdir -p build
