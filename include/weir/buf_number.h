@@ -45,34 +45,71 @@ static inline int weir__buf_append(weir_buf *buf, const uint8_t *from, size_t si
     return weir_buf_write_bytes(buf, from, size);
 }
 
-/* Byte orders, as shifts: compilers make single loads and stores of them. */
+/*
+ * Byte orders. Written out by size: of a loop over bytes compilers do not reliably make the one
+ * load or store that it is.
+ */
 
-static inline uint64_t weir__load_be(const uint8_t *at, unsigned size)
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define WEIR__BUF_SWAP_be(bits, value) (value)
+#define WEIR__BUF_SWAP_le(bits, value) __builtin_bswap##bits(value)
+#else
+#define WEIR__BUF_SWAP_be(bits, value) __builtin_bswap##bits(value)
+#define WEIR__BUF_SWAP_le(bits, value) (value)
+#endif
+
+#define WEIR__BUF_ORDER(order, bits)                                                               \
+    static inline uint64_t weir__load_##order##bits(const uint8_t *at)                             \
+    {                                                                                              \
+        uint##bits##_t value;                                                                      \
+        memcpy(&value, at, sizeof value);                                                          \
+        return WEIR__BUF_SWAP_##order(bits, value);                                                \
+    }                                                                                              \
+    static inline void weir__store_##order##bits(uint8_t *at, uint64_t value)                      \
+    {                                                                                              \
+        uint##bits##_t swapped = WEIR__BUF_SWAP_##order(bits, (uint##bits##_t)value);              \
+        memcpy(at, &swapped, sizeof swapped);                                                      \
+    }
+
+WEIR__BUF_ORDER(be, 16)
+WEIR__BUF_ORDER(be, 32)
+WEIR__BUF_ORDER(be, 64)
+WEIR__BUF_ORDER(le, 16)
+WEIR__BUF_ORDER(le, 32)
+WEIR__BUF_ORDER(le, 64)
+
+static inline uint64_t weir__load_be8(const uint8_t *at)
 {
-    uint64_t value = 0;
-    for (unsigned i = 0; i < size; i++)
-        value = value << 8 | at[i];
-    return value;
+    return at[0];
 }
 
-static inline uint64_t weir__load_le(const uint8_t *at, unsigned size)
+static inline void weir__store_be8(uint8_t *at, uint64_t value)
 {
-    uint64_t value = 0;
-    for (unsigned i = 0; i < size; i++)
-        value |= (uint64_t)at[i] << (8 * i);
-    return value;
+    at[0] = (uint8_t)value;
 }
 
-static inline void weir__store_be(uint8_t *at, uint64_t value, unsigned size)
+static inline uint64_t weir__load_be24(const uint8_t *at)
 {
-    for (unsigned i = 0; i < size; i++)
-        at[i] = (uint8_t)(value >> (8 * (size - 1 - i)));
+    return (uint64_t)at[0] << 16 | (uint64_t)at[1] << 8 | at[2];
 }
 
-static inline void weir__store_le(uint8_t *at, uint64_t value, unsigned size)
+static inline void weir__store_be24(uint8_t *at, uint64_t value)
 {
-    for (unsigned i = 0; i < size; i++)
-        at[i] = (uint8_t)(value >> (8 * i));
+    at[0] = (uint8_t)(value >> 16);
+    at[1] = (uint8_t)(value >> 8);
+    at[2] = (uint8_t)value;
+}
+
+static inline uint64_t weir__load_le24(const uint8_t *at)
+{
+    return (uint64_t)at[2] << 16 | (uint64_t)at[1] << 8 | at[0];
+}
+
+static inline void weir__store_le24(uint8_t *at, uint64_t value)
+{
+    at[0] = (uint8_t)value;
+    at[1] = (uint8_t)(value >> 8);
+    at[2] = (uint8_t)(value >> 16);
 }
 
 /* From the bits that were read to the number, and back. */
@@ -119,27 +156,29 @@ static inline uint64_t weir__bits_from_double(double value)
     {                                                                                              \
         uint8_t raw[(width) / 8];                                                                  \
         int code = weir__buf_load(buf, index, raw, sizeof raw);                                    \
-        if (code == 0)                                                                             \
-            *value = to_number(type, weir__load_##order(raw, (width) / 8), width);                 \
-        return code;                                                                               \
+        if (code < 0)                                                                              \
+            return code;                                                                           \
+        *value = to_number(type, weir__load_##order##width(raw), width);                           \
+        return 0;                                                                                  \
     }                                                                                              \
     static inline int weir_buf_read_##name(weir_buf *buf, type *value)                             \
     {                                                                                              \
         int code = weir_buf_get_##name(buf, weir_buf_reader(buf), value);                          \
-        if (code == 0)                                                                             \
-            buf->reader += (width) / 8;                                                            \
-        return code;                                                                               \
+        if (code < 0)                                                                              \
+            return code;                                                                           \
+        buf->reader += (width) / 8;                                                                \
+        return 0;                                                                                  \
     }                                                                                              \
     static inline int weir_buf_set_##name(weir_buf *buf, size_t index, type value)                 \
     {                                                                                              \
         uint8_t raw[(width) / 8];                                                                  \
-        weir__store_##order(raw, from_number(value), (width) / 8);                                 \
+        weir__store_##order##width(raw, from_number(value));                                       \
         return weir__buf_store(buf, index, raw, sizeof raw);                                       \
     }                                                                                              \
     static inline int weir_buf_write_##name(weir_buf *buf, type value)                             \
     {                                                                                              \
         uint8_t raw[(width) / 8];                                                                  \
-        weir__store_##order(raw, from_number(value), (width) / 8);                                 \
+        weir__store_##order##width(raw, from_number(value));                                       \
         return weir__buf_append(buf, raw, sizeof raw);                                             \
     }
 
@@ -169,6 +208,9 @@ WEIR__BUF_NUMBER(f32_le, float, 32, le, WEIR__BUF_TO_FLOAT, WEIR__BUF_FROM_FLOAT
 WEIR__BUF_NUMBER(f64_le, double, 64, le, WEIR__BUF_TO_DOUBLE, WEIR__BUF_FROM_DOUBLE)
 
 #undef WEIR__BUF_NUMBER
+#undef WEIR__BUF_ORDER
+#undef WEIR__BUF_SWAP_be
+#undef WEIR__BUF_SWAP_le
 #undef WEIR__BUF_TO_UNSIGNED
 #undef WEIR__BUF_TO_SIGNED
 #undef WEIR__BUF_TO_FLOAT

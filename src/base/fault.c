@@ -11,7 +11,7 @@ void weir_fault_set(weir_fault_fn fn, void *arg)
     atomic_store(&weir__fault_fn, fn);
 }
 
-int weir__fault_ask(const char *call, size_t *length)
+__attribute__((noinline, cold)) int weir__fault_ask(const char *call, size_t *length)
 {
     weir_fault_fn fn = atomic_load(&weir__fault_fn);
     return fn != NULL ? fn(atomic_load(&fault_arg), call, length) : 0;

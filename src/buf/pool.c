@@ -197,7 +197,7 @@ static void drain_remote(weir_pool *pool)
     atomic_fetch_sub_explicit(&pool->remote_bytes, bytes, memory_order_relaxed);
 }
 
-static size_t trim_class(weir_pool *pool, unsigned size_class)
+__attribute__((noinline)) static size_t trim_class(weir_pool *pool, unsigned size_class)
 {
     size_t bytes = 0;
     uint32_t surplus = pool->low_count[size_class];
@@ -321,9 +321,11 @@ __attribute__((noinline, cold)) static weir_pool *open_pool(void)
     return pool;
 }
 
+/* What is rare stays out of line, so that taking a block and giving it back need few registers. */
+
 /* Blocks ------------------------------------------------------------------------------------ */
 
-static weir_block *make_large(weir_pool *pool, size_t room)
+__attribute__((noinline)) static weir_block *make_large(weir_pool *pool, size_t room)
 {
     weir_block *block = weir__alloc(sizeof *block + room);
     if (block == NULL)
@@ -386,7 +388,7 @@ weir_block *weir__block_new(size_t room)
 }
 
 /* Sends a block home from a thread that is not its owner's. */
-static void send_home(weir_block *block)
+__attribute__((noinline)) static void send_home(weir_block *block)
 {
     weir_pool *owner = block->owner;
     size_t room = block->room;

@@ -118,13 +118,10 @@ static const uint8_t *find_in_run(weir_run run, const uint8_t *sequence, size_t 
     return NULL;
 }
 
-int64_t weir_buf_find_bytes(const weir_buf *buf, size_t index, size_t length, const void *sequence,
-                            size_t sequence_length)
+__attribute__((noinline)) static int64_t find_across_runs(const weir_buf *buf, size_t index,
+                                                          size_t end, const uint8_t *sequence,
+                                                          size_t sequence_length)
 {
-    int code = check_sequence(buf, index, length, sequence, sequence_length);
-    if (code < 0)
-        return code;
-    size_t end = index + length;
     while (end - index >= sequence_length) {
         weir_run run = weir__buf_run(buf, index, end - index);
         const uint8_t *found = find_in_run(run, sequence, sequence_length);
@@ -140,6 +137,20 @@ int64_t weir_buf_find_bytes(const weir_buf *buf, size_t index, size_t length, co
         index = run_end;
     }
     return WEIR_ENOTFOUND;
+}
+
+int64_t weir_buf_find_bytes(const weir_buf *buf, size_t index, size_t length, const void *sequence,
+                            size_t sequence_length)
+{
+    int code = check_sequence(buf, index, length, sequence, sequence_length);
+    if (code < 0)
+        return code;
+    if (buf->flags & WEIR__BUF_COMPOSITE)
+        return find_across_runs(buf, index, index + length, sequence, sequence_length);
+    /* One run: looking for a line's end is what decoders do all day. */
+    weir_run run = { buf->data + index, length };
+    const uint8_t *found = find_in_run(run, sequence, sequence_length);
+    return found != NULL ? found - buf->data : WEIR_ENOTFOUND;
 }
 
 int64_t weir_buf_find_last_bytes(const weir_buf *buf, size_t index, size_t length,
