@@ -223,7 +223,7 @@ WEIR_API int weir_buf_get_bytes(const weir_buf *buf, size_t index, void *to, siz
 WEIR_API int weir_buf_read_bytes(weir_buf *buf, void *to, size_t length);
 
 /** Copies bytes in, over content or at the writer, which moves. `from` may lie in the buffer
- * itself. */
+ * itself, but must not overlap what is set in a composite. */
 WEIR_API int weir_buf_set_bytes(weir_buf *buf, size_t index, const void *from, size_t length);
 WEIR_API int weir_buf_write_bytes(weir_buf *buf, const void *from, size_t length);
 

@@ -10,9 +10,10 @@ WEIR_BEGIN_DECLS
 /**
  * Called before every fallible call that weir makes: `call` is "alloc" for memory, "pool"
  * for a buffer from a pool, else the system call's name ("recv", "pthread_create"). Return
- * 0 to let it happen or a negative code to make it fail without happening. For calls that
- * move bytes `length` is how many are asked for; lowering it makes a short read or write;
- * otherwise it is NULL. Runs on whichever thread makes the call.
+ * 0 to let it happen or a negative code to make it fail without happening ("close" alone
+ * happens all the same: a descriptor is gone whatever close answers). For calls that move bytes
+ * `length` is how many are asked for; lowering it makes a short read or write; otherwise it is
+ * NULL. Runs on whichever thread makes the call.
  */
 typedef int (*weir_fault_fn)(void *arg, const char *call, size_t *length);
 

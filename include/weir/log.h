@@ -18,8 +18,8 @@ typedef enum weir_log_level {
 
 /**
  * Receives one line, without a line end; `origin` is the part of weir that speaks. Both
- * are borrowed for the call. Lines come one at a time, from any thread; a line that weir
- * would log from inside the sink is dropped.
+ * are borrowed for the call. Lines come one at a time, from any thread, and are cut at 2,047 bytes;
+ * a line that weir would log from inside the sink is dropped.
  */
 typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *origin, const char *line);
 

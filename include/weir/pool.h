@@ -35,8 +35,9 @@ WEIR_API void weir_pool_get_stats(weir_pool_stats *stats);
 WEIR_API size_t weir_pool_trim(void);
 
 /**
- * How many bytes each thread may keep for reuse, 8 MiB unless told: 0 keeps none. Takes
- * effect as blocks are released. Any thread.
+ * How many bytes each thread may keep for reuse, and how many more may wait for it after other
+ * threads released them: 8 MiB unless told, 0 keeps none. Takes effect as blocks are released. Any
+ * thread.
  */
 WEIR_API void weir_pool_set_cache_limit(size_t bytes);
 

@@ -52,7 +52,7 @@ int weir_allocator_set(const weir_allocator *allocator)
 
 void weir_allocator_get_stats(weir_allocator_stats *stats)
 {
-    /* Frees first: a call in between then makes live too large, never negative. */
+    /* Frees first: a call in between then makes live too large, not negative. */
     stats->frees = atomic_load(&frees);
     stats->allocations = atomic_load(&allocations);
     stats->failures = atomic_load(&failures);
@@ -90,8 +90,8 @@ void weir__free(void *memory)
 {
     if (memory == NULL)
         return;
-    count(&frees);
     current.free(current.arg, memory);
+    count(&frees); /* last: it lets weir_allocator_set replace what was just called */
 }
 
 char *weir__strdup(const char *string)

@@ -46,13 +46,14 @@ int weir_error_set(weir_error *error, int code, const char *origin, const char *
     if (error == NULL)
         return code;
     /* Formatted aside, so that the arguments may lie in the error that is being replaced. */
-    char message[sizeof error->message];
+    char message[sizeof error->message], from[sizeof error->origin];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
+    snprintf(from, sizeof from, "%s", origin != NULL ? origin : "");
     error->code = code;
-    snprintf(error->origin, sizeof error->origin, "%s", origin != NULL ? origin : "");
+    memcpy(error->origin, from, sizeof from);
     memcpy(error->message, message, sizeof message);
     return code;
 }

@@ -14,5 +14,11 @@ void weir_fault_set(weir_fault_fn fn, void *arg)
 __attribute__((noinline, cold)) int weir__fault_ask(const char *call, size_t *length)
 {
     weir_fault_fn fn = atomic_load(&weir__fault_fn);
-    return fn != NULL ? fn(atomic_load(&fault_arg), call, length) : 0;
+    if (fn == NULL)
+        return 0;
+    size_t asked = length != NULL ? *length : 0;
+    int code = fn(atomic_load(&fault_arg), call, length);
+    if (length != NULL && *length > asked)
+        *length = asked; /* the caller's memory ends there */
+    return code < 0 ? code : 0;
 }

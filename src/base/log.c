@@ -61,13 +61,13 @@ int weir_log_level_from(const char *name)
 
 bool weir_log_enabled(weir_log_level level)
 {
-    return (int)level <= atomic_load_explicit(&threshold, memory_order_relaxed) &&
-           level > WEIR_LOG_OFF;
+    return (int)level > WEIR_LOG_OFF && !in_sink &&
+           (int)level <= atomic_load_explicit(&threshold, memory_order_relaxed);
 }
 
 void weir_log(weir_log_level level, const char *origin, const char *format, ...)
 {
-    if (!weir_log_enabled(level) || in_sink)
+    if (!weir_log_enabled(level))
         return;
     char line[2048];
     va_list args;

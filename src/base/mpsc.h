@@ -15,9 +15,9 @@
  *                   d's producer is between its two steps
  *
  * A producer takes its place with one exchange of `head`, then links the node before it to
- * its own. Between the two the chain is broken there: the consumer sees what lies before the
- * gap, and the rest as soon as that producer goes on. A stub keeps the chain from ever being
- * empty.
+ * its own. Between the two the chain is broken there: the consumer gets what lies before the
+ * gap, but for the last node, and the rest as soon as that producer goes on. A stub keeps the
+ * chain from ever being empty.
  */
 typedef struct weir_mpsc_node weir_mpsc_node;
 struct weir_mpsc_node {
@@ -47,8 +47,8 @@ static inline void weir__mpsc_push(weir_mpsc *queue, weir_mpsc_node *node)
 }
 
 /*
- * Consumer only. NULL when the queue is empty, and also when the next node's producer is
- * between its two steps: weir__mpsc_is_empty tells the two apart.
+ * Consumer only. NULL when the queue is empty, and also when the next node or the one behind it
+ * comes from a producer between its two steps: weir__mpsc_is_empty tells the two apart.
  */
 static inline weir_mpsc_node *weir__mpsc_pop(weir_mpsc *queue)
 {

@@ -12,9 +12,10 @@
 
 /*
  * Each function means what the system call of its name does, but returns a negative code
- * instead of setting errno, and never retries: -EINTR is the caller's to handle. Lengths above
+ * where that sets errno, and never retries: -EINTR is the caller's to handle. Lengths above
  * INT_MAX are cut, as the kernel itself does. Every descriptor is made close-on-exec and sockets
- * and eventfds non-blocking, so that none forgets to ask.
+ * and eventfds non-blocking, so that none forgets to ask. The fault hook knows each function by its
+ * name here, but for epoll_create1, accept4, pthread_create and getrandom.
  */
 typedef struct weir_sys weir_sys;
 struct weir_sys {
@@ -45,7 +46,10 @@ struct weir_sys {
     int (*recvmsg)(weir_sys *sys, int fd, struct msghdr *message, int flags);
     int (*sendmsg)(weir_sys *sys, int fd, const struct msghdr *message, int flags);
 
-    /* Threads and chance. The new thread has all signals blocked; `name` is cut to 15 bytes. */
+    /*
+     * Threads and chance. The new thread has all signals blocked; `name` is cut to 15 bytes. It is
+     * the creator's to join, and must not detach itself.
+     */
     int (*thread_create)(weir_sys *sys, pthread_t *thread, const char *name, size_t stack_bytes,
                          void *(*run)(void *), void *arg);
     int (*random)(weir_sys *sys, void *to, size_t length);

@@ -256,14 +256,13 @@ int weir_buf_ensure_writable(weir_buf *buf, size_t length)
         return -EINVAL;
     if (buf->flags & WEIR__BUF_READ_ONLY)
         return WEIR_EREADONLY;
-    if (length <= buf->capacity - buf->writer)
-        return 0;
     if (length > buf->limit - buf->writer)
         return WEIR_ELIMIT;
-    size_t capacity = weir__buf_grown(buf->writer + length, buf->limit);
     if (buf->flags & WEIR__BUF_COMPOSITE)
-        return weir__composite_grow(buf, capacity);
-    return grow_storage(buf, capacity);
+        return weir__composite_ensure_writable(buf, length);
+    if (length <= buf->capacity - buf->writer)
+        return 0;
+    return grow_storage(buf, weir__buf_grown(buf->writer + length, buf->limit));
 }
 
 static void cut_content(weir_buf *buf, size_t capacity)
@@ -289,7 +288,7 @@ int weir_buf_set_capacity(weir_buf *buf, size_t capacity)
             weir__composite_cut(buf);
         return 0;
     }
-    return buf->flags & WEIR__BUF_COMPOSITE ? weir__composite_grow(buf, capacity)
+    return buf->flags & WEIR__BUF_COMPOSITE ? weir__composite_set_capacity(buf, capacity)
                                             : grow_storage(buf, capacity);
 }
 

@@ -162,18 +162,42 @@ static void append(weir_buf *buf, weir_block *block, uint8_t *bytes, size_t leng
     buf->capacity += (uint32_t)length;
 }
 
-int weir__composite_grow(weir_buf *buf, size_t capacity)
+/* Appends a new piece for [from, capacity), in place of what was there; `from` is not below the
+ * writer. */
+static int append_room(weir_buf *buf, size_t from, size_t capacity)
 {
     if (buf->flags & WEIR__BUF_BORROWED)
         return WEIR_ELIMIT;
-    if (reserve(buf, 1) < 0)
-        return -ENOMEM;
-    size_t length = capacity - buf->capacity;
-    weir_block *block = weir__block_new(length);
+    weir_block *block = reserve(buf, 1) == 0 ? weir__block_new(capacity - from) : NULL;
     if (block == NULL)
         return -ENOMEM;
-    append(buf, block, block->bytes, length, false);
+    buf->capacity = (uint32_t)from;
+    weir__composite_cut(buf);
+    append(buf, block, block->bytes, capacity - from, false);
     return 0;
+}
+
+int weir__composite_set_capacity(weir_buf *buf, size_t capacity)
+{
+    return append_room(buf, buf->capacity, capacity);
+}
+
+/* How far the room goes; the writer may have been moved back before a piece that must not be
+ * written. */
+static size_t room_end(const weir_buf *buf)
+{
+    size_t end = buf->writer;
+    while (end < buf->capacity && !weir__composite_is_read_only(buf, end, 1))
+        end += weir__composite_run(buf, end).length;
+    return end;
+}
+
+int weir__composite_ensure_writable(weir_buf *buf, size_t length)
+{
+    size_t end = room_end(buf);
+    if (length <= end - buf->writer)
+        return 0;
+    return append_room(buf, end, weir__buf_grown(buf->writer + length, buf->limit));
 }
 
 void weir__composite_cut(weir_buf *buf)
@@ -184,22 +208,18 @@ void weir__composite_cut(weir_buf *buf)
     uint32_t end = buf->offset + buf->capacity;
     while (table->end > table->first) {
         weir_piece *last = &table->at[table->end - 1];
+        if (last->end <= end)
+            break;
+        /* The first piece may begin with bytes that were dropped; with no others left, it goes. */
         uint32_t start = start_of(last);
-        if (start < end) {
-            last->length = end < last->end ? end - start : last->length;
-            last->end = start + last->length;
+        if (start < end && buf->capacity > 0) {
+            last->length = end - start;
+            last->end = end;
             break;
         }
         weir__block_release(last->block);
         table->end--;
     }
-}
-
-/* The room behind the writer goes, so that what comes next joins the content. */
-static void drop_room(weir_buf *buf)
-{
-    buf->capacity = buf->writer;
-    weir__composite_cut(buf);
 }
 
 /* Counts positions from 0 again, long before they could overflow. */
@@ -227,27 +247,25 @@ void weir__composite_drop_front(weir_buf *buf, uint32_t length)
 
 uint8_t *weir__composite_write_ptr(weir_buf *buf, size_t length)
 {
-    if (buf->writer < buf->capacity) {
-        weir_run run = weir__buf_run(buf, buf->writer, length);
-        if (run.length == length)
-            return run.bytes;
+    if (length > room_end(buf) - buf->writer ||
+        weir__buf_run(buf, buf->writer, length).length < length) {
+        size_t room = weir__buf_grown(length, buf->limit - buf->writer);
+        if (append_room(buf, buf->writer, buf->writer + room) < 0)
+            return NULL;
     }
-    if (buf->flags & WEIR__BUF_BORROWED || reserve(buf, 1) < 0)
-        return NULL;
-    size_t room = weir__buf_grown(length, buf->limit - buf->writer);
-    weir_block *block = weir__block_new(room);
-    if (block == NULL)
-        return NULL;
-    drop_room(buf);
-    append(buf, block, block->bytes, room, false);
-    return block->bytes;
+    return weir__composite_run(buf, buf->writer).bytes;
 }
 
 /* Pieces ------------------------------------------------------------------------------------ */
 
-static int check_composite(const weir_buf *buf)
+static bool has_own_pieces(const weir_buf *buf)
 {
-    if (!weir_buf_is_composite(buf) || buf->flags & WEIR__BUF_BORROWED)
+    return weir_buf_is_composite(buf) && !(buf->flags & WEIR__BUF_BORROWED);
+}
+
+static int check_changeable(const weir_buf *buf)
+{
+    if (!has_own_pieces(buf))
         return -EINVAL;
     return buf->flags & WEIR__BUF_READ_ONLY ? WEIR_EREADONLY : 0;
 }
@@ -303,7 +321,7 @@ static void end_part(weir_buf *part)
 int weir_buf_composite_add(weir_buf *composite, weir_buf *part)
 {
     size_t length = weir_buf_readable(part);
-    int code = check_composite(composite);
+    int code = check_changeable(composite);
     if (part == NULL || part == composite || (part->flags & WEIR__BUF_BORROWED))
         code = -EINVAL;
     else if (code == 0 && length > composite->limit - composite->writer)
@@ -314,7 +332,9 @@ int weir_buf_composite_add(weir_buf *composite, weir_buf *part)
         end_part(part);
         return code;
     }
-    drop_room(composite);
+    /* The room behind the writer goes, so that the part joins the content. */
+    composite->capacity = composite->writer;
+    weir__composite_cut(composite);
     append_part(composite, part);
     composite->writer = composite->capacity;
     return 0;
@@ -358,7 +378,7 @@ static uint32_t with(uint32_t index, uint32_t start, uint32_t length)
 int weir_buf_composite_insert(weir_buf *composite, size_t at, weir_buf *part)
 {
     size_t count = weir_buf_composite_count(composite);
-    if (check_composite(composite) == 0 && at > count) {
+    if (check_changeable(composite) == 0 && at > count) {
         end_part(part);
         return WEIR_EBOUNDS;
     }
@@ -393,7 +413,7 @@ static uint32_t without(uint32_t index, uint32_t start, uint32_t length)
 
 int weir_buf_composite_remove(weir_buf *composite, size_t at)
 {
-    int code = check_composite(composite);
+    int code = check_changeable(composite);
     if (code < 0)
         return code;
     if (at >= weir_buf_composite_count(composite))
@@ -424,7 +444,7 @@ size_t weir_buf_composite_count(const weir_buf *composite)
 
 int weir_buf_composite_piece(const weir_buf *composite, size_t at, size_t *index, size_t *length)
 {
-    if (!weir_buf_is_composite(composite) || composite->flags & WEIR__BUF_BORROWED)
+    if (!has_own_pieces(composite))
         return -EINVAL;
     if (at >= weir_buf_composite_count(composite))
         return WEIR_EBOUNDS;
@@ -441,9 +461,8 @@ int weir_buf_composite_piece(const weir_buf *composite, size_t at, size_t *index
 
 int weir_buf_composite_consolidate(weir_buf *composite)
 {
-    int code = check_composite(composite);
-    if (code < 0)
-        return code;
+    if (!has_own_pieces(composite))
+        return -EINVAL;
     if (weir_buf_composite_count(composite) < 2)
         return 0;
     size_t length = composite->writer;

@@ -17,8 +17,11 @@ bool weir__composite_is_read_only(const weir_buf *buf, size_t index, size_t leng
 /* Releases all pieces. */
 void weir__composite_clear(weir_buf *buf);
 
-/* Appends room until there are `capacity` bytes. */
-int weir__composite_grow(weir_buf *buf, size_t capacity);
+/* Appends room until there are `capacity` bytes, which is above what there is. */
+int weir__composite_set_capacity(weir_buf *buf, size_t capacity);
+
+/* Makes sure of room for `length` bytes, which the limit allows. */
+int weir__composite_ensure_writable(weir_buf *buf, size_t length);
 
 /* Drops the pieces, and the part of a piece, behind the capacity. */
 void weir__composite_cut(weir_buf *buf);

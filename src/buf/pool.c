@@ -170,6 +170,14 @@ static void keep(weir_pool *pool, weir_block *block)
     pool->free_bytes += block->room;
 }
 
+static void keep_or_end(weir_pool *pool, weir_block *block)
+{
+    if (pool->free_bytes + block->room > atomic_load_explicit(&cache_limit, memory_order_relaxed))
+        end_block(block);
+    else
+        keep(pool, block);
+}
+
 static weir_block *take(weir_pool *pool, unsigned size_class)
 {
     weir_block *block = pool->free[size_class];
@@ -191,7 +199,7 @@ static void drain_remote(weir_pool *pool)
     while (block != NULL) {
         weir_block *next = block->next;
         bytes += block->room;
-        keep(pool, block);
+        keep_or_end(pool, block);
         block = next;
     }
     atomic_fetch_sub_explicit(&pool->remote_bytes, bytes, memory_order_relaxed);
@@ -423,12 +431,9 @@ static void put_block(weir_block *block)
     COUNT_ANYWHERE(puts[block->size_class], 1);
     if (block->owner != pool) {
         send_home(block);
-    } else if (pool->free_bytes + block->room >
-               atomic_load_explicit(&cache_limit, memory_order_relaxed)) {
-        end_block(block);
     } else {
         poison(block);
-        keep(pool, block);
+        keep_or_end(pool, block);
     }
 }
 
