@@ -12,6 +12,7 @@
 #include <weir/leak.h>
 #include <weir/log.h>
 #include <weir/msg.h>
+#include <weir/node.h>
 #include <weir/pool.h>
 #include <weir/version.h>
 

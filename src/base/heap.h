@@ -3,20 +3,15 @@
 #ifndef WEIR_BASE_HEAP_H
 #define WEIR_BASE_HEAP_H
 
-#include <weir/api.h>
-
-/* Lives in what it orders. Zero it before first use; `key` may be read, the rest is the heap's. */
-typedef struct weir_heap_node {
-    int64_t key;
-    uint64_t id;    /* the order of pushes, which decides between equal keys */
-    uint32_t place; /* 1 + where it stands in the heap, 0: in none */
-} weir_heap_node;
+#include <weir/node.h>
 
 /* The key beside the pointer: most comparisons then touch the array alone. */
 typedef struct weir_heap_entry {
     int64_t key;
     weir_heap_node *node;
 } weir_heap_entry;
+
+/* A node is zeroed before first use; its `key` may be read, the rest is the heap's. */
 
 /* All zero is an empty heap that holds no memory. */
 typedef struct weir_heap {

@@ -3,7 +3,7 @@
 #ifndef WEIR_BASE_MPSC_H
 #define WEIR_BASE_MPSC_H
 
-#include <weir/api.h>
+#include <weir/node.h>
 
 #include <stdatomic.h>
 
@@ -19,11 +19,6 @@
  * gap, but for the last node, and the rest as soon as that producer goes on. A stub keeps the
  * chain from ever being empty.
  */
-typedef struct weir_mpsc_node weir_mpsc_node;
-struct weir_mpsc_node {
-    _Atomic(weir_mpsc_node *) next;
-};
-
 typedef struct weir_mpsc {
     _Alignas(64) _Atomic(weir_mpsc_node *) head; /* the producers' end */
     _Alignas(64) weir_mpsc_node *tail;           /* the consumer's end */
