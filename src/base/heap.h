@@ -11,9 +11,7 @@ typedef struct weir_heap_entry {
     weir_heap_node *node;
 } weir_heap_entry;
 
-/* A node is zeroed before first use; its `key` may be read, the rest is the heap's. */
-
-/* All zero is an empty heap that holds no memory. */
+/* All zero is an empty heap that holds no memory. Of a node, `key` may be read. */
 typedef struct weir_heap {
     weir_heap_entry *entries;
     uint32_t count;
