@@ -19,9 +19,10 @@ WEIR_BEGIN_DECLS
  * hands it out as content.
  *
  * A buffer is a view of counted storage. Slices and duplicates are views of the same
- * storage: what one sets inside it the others see. Room belongs to one buffer alone; growing
- * past the capacity gives the grower storage of its own when somebody shares the present one.
- * A composite is a view of several pieces that acts as one run of bytes. Every function takes
+ * storage: what one sets inside it the others see. Room belongs to one buffer alone: growing
+ * past the capacity gives the grower storage of its own when somebody shares the present one
+ * (only moving a writer back makes room of what others may still see). A composite is a view of
+ * several pieces that acts as one run of bytes; it grows by another piece. Every function takes
  * every kind.
  *
  * Unless a function says otherwise: it returns 0 or a negative code and then has changed
@@ -66,8 +67,8 @@ WEIR_API weir_buf *weir_buf_new(size_t capacity);
 /** A buffer that holds a copy of `length` bytes; NULL as weir_buf_new. */
 WEIR_API weir_buf *weir_buf_from(const void *bytes, size_t length);
 
-/** Called once, with the memory that was wrapped, when no buffer views it any more; on any thread.
- */
+/** Called once, with the memory that was wrapped, when the buffer around it and all that view the
+ * same memory are gone; on any thread. */
 typedef void (*weir_buf_free_fn)(void *arg, void *memory);
 
 /** A full buffer around memory of the caller's, without copying. `free_fn` may be NULL for memory
@@ -177,8 +178,8 @@ WEIR_API int weir_buf_reset_writer(weir_buf *buf);
 
 /* Room --------------------------------------------------------------------------------- */
 
-/** Makes room to write `length` bytes: to the next power of two up to 4 MiB, then in steps of 4
- * MiB, never above the limit. WEIR_ELIMIT, -ENOMEM, WEIR_EREADONLY. */
+/** Makes room to write `length` bytes: to the next power of two from 64 up to 4 MiB, then in steps
+ * of 4 MiB, never above the limit. WEIR_ELIMIT, -ENOMEM, WEIR_EREADONLY. */
 WEIR_API int weir_buf_ensure_writable(weir_buf *buf, size_t length);
 
 /** Grows or shrinks to exactly `capacity`; shrinking cuts the content and moves the indices with
@@ -188,8 +189,9 @@ WEIR_API int weir_buf_set_capacity(weir_buf *buf, size_t capacity);
 /** How far the buffer may grow: from its capacity up to WEIR_BUF_MAX, else -EINVAL. */
 WEIR_API int weir_buf_set_limit(weir_buf *buf, size_t limit);
 
-/** Drops the bytes before the reader, so that they become room; indices and marks move down. Never
- * moves bytes that another view can see. WEIR_EREADONLY. */
+/** Drops the bytes before the reader; indices and marks move down. They become room where the
+ * storage is the buffer's alone; else the capacity shrinks, for bytes that another view can see are
+ * never moved. WEIR_EREADONLY. */
 WEIR_API int weir_buf_discard_read(weir_buf *buf);
 
 /** Where the next `length` bytes can be written in one run, growing if need be; NULL when they
@@ -293,17 +295,18 @@ WEIR_API int weir_buf_iovec(const weir_buf *buf, size_t index, size_t length, st
 
 /** Appends the readable bytes of `part` as a piece, without copying: they become readable at the
  * end, and room behind the writer is dropped. Takes the reference to `part`, also when it fails.
- * WEIR_ELIMIT, -ENOMEM. */
+ * WEIR_ELIMIT, -ENOMEM, WEIR_EREADONLY. */
 WEIR_API int weir_buf_composite_add(weir_buf *composite, weir_buf *part);
 
-/** The same before piece `at` (or at the end when `at` is the count). The indices stay on their
- * bytes. */
+/** The same before piece `at` (or at the end when `at` is the count). Indices and marks stay on
+ * their bytes, or before the new ones when they stood just there. */
 WEIR_API int weir_buf_composite_insert(weir_buf *composite, size_t at, weir_buf *part);
 
 /** Removes piece `at`; the indices stay on their bytes, or go to where it was. */
 WEIR_API int weir_buf_composite_remove(weir_buf *composite, size_t at);
 
-/** How many pieces there are. A part that was itself a composite counts as its pieces. */
+/** How many pieces there are, 0 for anything but a composite and for a borrowed slice of one. A
+ * part that was itself a composite counts as its pieces. */
 WEIR_API size_t weir_buf_composite_count(const weir_buf *composite);
 
 /** Where piece `at` begins and how long it is. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The nodes that link what users embed (tasks, timers) into weir's queues. All fields are weir's. */
+/* The nodes that link what users embed (tasks, timers) into weir's queues. All fields are weir's.
+ */
 #ifndef WEIR_NODE_H
 #define WEIR_NODE_H
 

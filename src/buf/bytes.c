@@ -80,10 +80,14 @@ int weir_buf_write_bytes(weir_buf *buf, const void *from, size_t length)
 {
     if (buf == NULL)
         return -EINVAL;
-    /* The bytes may lie in this buffer, and growing may move it. */
+    /*
+     * The bytes may be content of this buffer, which growing may move. What reaches further is
+     * another view's, and that keeps the old storage.
+     */
     const uint8_t *bytes = from;
     const uint8_t *data = buf->data;
-    bool is_inside = data != NULL && bytes >= data && bytes < data + buf->capacity;
+    bool is_inside = data != NULL && bytes >= data && bytes < data + buf->writer &&
+                     length <= (size_t)(data + buf->writer - bytes);
     int code = weir_buf_ensure_writable(buf, length);
     if (code < 0)
         return code;

@@ -437,9 +437,7 @@ int weir_buf_composite_remove(weir_buf *composite, size_t at)
 
 size_t weir_buf_composite_count(const weir_buf *composite)
 {
-    if (!weir_buf_is_composite(composite))
-        return 0;
-    return pieces_in(composite, 0, composite->writer);
+    return has_own_pieces(composite) ? pieces_in(composite, 0, composite->writer) : 0;
 }
 
 int weir_buf_composite_piece(const weir_buf *composite, size_t at, size_t *index, size_t *length)

@@ -365,7 +365,7 @@ __attribute__((noinline)) static weir_block *refill(weir_pool *pool, unsigned si
 
 static weir_block *get_block(size_t room)
 {
-    if (weir__fault("pool", NULL) < 0 || room > WEIR_BUF_MAX)
+    if (room > WEIR_BUF_MAX || weir__fault("pool", NULL) < 0)
         return NULL;
     weir_pool *pool = thread_pool;
     if (__builtin_expect(pool == NULL, 0) && (pool = open_pool()) == NULL)
