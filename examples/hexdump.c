@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads all of `in` as pieces of 4 KiB, joined without copying. NULL: out of memory or a read error. */
+/* Reads all of `in` as pieces of 4 KiB, joined without copying. NULL: no memory, or a read error.
+ */
 static weir_buf *read_all(FILE *in)
 {
     weir_buf *all = weir_buf_new_composite();
@@ -15,7 +16,8 @@ static weir_buf *read_all(FILE *in)
         uint8_t *room = weir_buf_write_ptr(piece, 4096);
         size_t length = room != NULL ? fread(room, 1, 4096, in) : 0;
         weir_buf_advance_writer(piece, length);
-        if (weir_buf_composite_add(all, piece) < 0 || ferror(in)) { /* the piece goes with the call */
+        /* The piece goes with the call, whatever that answers. */
+        if (weir_buf_composite_add(all, piece) < 0 || ferror(in)) {
             weir_buf_release(all);
             return NULL;
         }
