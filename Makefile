@@ -1,8 +1,10 @@
 # The front of the build: each target sets up what it needs, then leaves the work to CMake.
 # `make help` lists them.
 
+# Two targets that install packages must not do so at the same time; Ninja uses all CPUs anyway.
+.NOTPARALLEL:
 .PHONY: all help run test release-test asan tsan clang bench fuzz format format-check layers \
-        semantics install docs clean setup-%
+        tidy semantics install docs clean
 .DEFAULT_GOAL := all
 
 PREFIX ?= /usr/local
@@ -61,6 +63,11 @@ format: setup-check        ## format all sources
 format-check: setup-check  ## tell what `make format` would change
 	@tools/format --check
 
+tidy: setup-build setup-check setup-test  ## what clang-tidy has to say
+	$(call build,clang,all)
+	@clang-tidy -quiet -p build/clang --warnings-as-errors='*' $$(git ls-files 'src/*.c') 2>/dev/null
+	$(say) clang-tidy is content
+
 layers: setup-test         ## check that each layer includes only layers below it
 	@tools/layers
 
@@ -69,6 +76,7 @@ semantics: test            ## which behaviours of docs/semantics.md have a passi
 
 install: all               ## install into PREFIX (make install PREFIX=/usr/local)
 	@cmake --install build/release --prefix $(PREFIX)
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 docs: setup-docs           ## the reference of the public headers, in build/docs
 	@mkdir -p build && doxygen -q docs/Doxyfile

@@ -255,7 +255,7 @@ static size_t grown(size_t needed, size_t limit)
     size_t capacity = 64;
     while (capacity < needed && capacity < GROWTH_STEP)
         capacity *= 2;
-    while (capacity < needed)
+    while (needed > GROWTH_STEP && capacity < needed + needed / 4)
         capacity += GROWTH_STEP;
     return least(capacity, limit);
 }

@@ -17,8 +17,8 @@ typedef struct weir_allocator {
 
 /**
  * Replaces the allocator (NULL: back to the C library's); the struct is copied. Call it
- * before anything else of weir: -EBUSY while weir holds memory of the present one,
- * -EINVAL when a function is missing.
+ * before anything else of weir: -EBUSY while weir holds memory of the present one, which a
+ * thread that has made a buffer does until it ends. -EINVAL when a function is missing.
  */
 WEIR_API int weir_allocator_set(const weir_allocator *allocator);
 

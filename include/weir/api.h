@@ -31,6 +31,13 @@
 #define WEIR_ATOMIC(type) _Atomic(type)
 #endif
 
+/* A cast that neither language warns about. */
+#ifdef __cplusplus
+#define WEIR__CAST(type, value) static_cast<type>(value)
+#else
+#define WEIR__CAST(type, value) ((type)(value))
+#endif
+
 /* In a config 0 means the default; a field where "none" is itself a wish takes this. */
 #define WEIR_OFF (-1)
 

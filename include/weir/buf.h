@@ -26,8 +26,10 @@ WEIR_BEGIN_DECLS
  * every kind.
  *
  * Unless a function says otherwise: it returns 0 or a negative code and then has changed
- * nothing; a NULL buffer is -EINVAL; an index or length outside is WEIR_EBOUNDS. A buffer
- * belongs to one thread at a time; its references may be released on any.
+ * nothing; a NULL buffer, or NULL memory with a length, is -EINVAL; an index or length outside is
+ * WEIR_EBOUNDS. References may be held and released on any thread; functions that take a const
+ * buffer may run on several at once, the others need it for themselves. To hand bytes to several
+ * threads give each a duplicate.
  */
 
 typedef struct weir_buf weir_buf;
@@ -37,7 +39,7 @@ typedef struct weir_block weir_block;
 extern WEIR_API const weir_msg_type weir_buf_type;
 
 /** The largest capacity and limit there is. */
-#define WEIR_BUF_MAX ((size_t)0x7fffffff)
+#define WEIR_BUF_MAX 0x7fffffffu
 
 /* The fields serve the inline accessors. Read them with the functions, change none. */
 struct weir_buf {
@@ -82,7 +84,9 @@ WEIR_API weir_buf *weir_buf_new_composite(void);
 /** The buffer inside a message, NULL when it is of another type. The reference stays with `msg`. */
 static inline weir_buf *weir_buf_from_msg(weir_msg *msg)
 {
-    return msg != NULL && msg->type == &weir_buf_type ? (weir_buf *)(void *)msg : NULL;
+    return msg != NULL && msg->type == &weir_buf_type
+               ? WEIR__CAST(weir_buf *, WEIR__CAST(void *, msg))
+               : NULL;
 }
 
 /** The buffer as a message, to pass on. */
@@ -178,8 +182,8 @@ WEIR_API int weir_buf_reset_writer(weir_buf *buf);
 
 /* Room --------------------------------------------------------------------------------- */
 
-/** Makes room to write `length` bytes: to the next power of two from 64 up to 4 MiB, then in steps
- * of 4 MiB, never above the limit. WEIR_ELIMIT, -ENOMEM, WEIR_EREADONLY. */
+/** Makes room to write `length` bytes: to the next power of two from 64 up to 4 MiB, then a
+ * quarter more in steps of 4 MiB, never above the limit. WEIR_ELIMIT, -ENOMEM, WEIR_EREADONLY. */
 WEIR_API int weir_buf_ensure_writable(weir_buf *buf, size_t length);
 
 /** Grows or shrinks to exactly `capacity`; shrinking cuts the content and moves the indices with
@@ -230,15 +234,16 @@ WEIR_API int weir_buf_set_bytes(weir_buf *buf, size_t index, const void *from, s
 WEIR_API int weir_buf_write_bytes(weir_buf *buf, const void *from, size_t length);
 
 /** Moves `length` bytes from the reader of `from` to the writer of `buf` by copying; both indices
- * move. */
+ * move. -EINVAL when `from` is a borrowed slice of `buf`, here and in weir_buf_hex_dump. */
 WEIR_API int weir_buf_write_buf(weir_buf *buf, weir_buf *from, size_t length);
 
 /** Sets or appends `length` times the same byte. */
 WEIR_API int weir_buf_fill(weir_buf *buf, size_t index, uint8_t byte, size_t length);
 WEIR_API int weir_buf_write_fill(weir_buf *buf, uint8_t byte, size_t length);
 
-/** Appends a string without its terminator. */
+/** Appends a string without its terminator, or with it. */
 WEIR_API int weir_buf_write_str(weir_buf *buf, const char *string);
+WEIR_API int weir_buf_write_cstr(weir_buf *buf, const char *string);
 
 /** Copies `length` bytes out as a terminated string; `size` is the room at `to` and must be above
  * `length`, else WEIR_ELIMIT. Bytes are taken as they are, a 0 among them included. */
@@ -324,7 +329,9 @@ WEIR_API int weir_buf_composite_consolidate(weir_buf *composite);
 WEIR_API int64_t weir_buf_find(const weir_buf *buf, size_t index, size_t length, uint8_t byte);
 WEIR_API int64_t weir_buf_find_last(const weir_buf *buf, size_t index, size_t length, uint8_t byte);
 
-/** Finds a sequence; it lies whole in the range. An empty one is -EINVAL. */
+/** Finds a sequence; it lies whole in the range. An empty one is -EINVAL. Linear for short
+ * sequences and in one run of memory; at worst both lengths multiplied, from the back or across
+ * small pieces. */
 WEIR_API int64_t weir_buf_find_bytes(const weir_buf *buf, size_t index, size_t length,
                                      const void *sequence, size_t sequence_length);
 WEIR_API int64_t weir_buf_find_last_bytes(const weir_buf *buf, size_t index, size_t length,

@@ -39,7 +39,7 @@ static inline int weir__buf_append(weir_buf *buf, const uint8_t *from, size_t si
     if (buf != NULL && !(buf->flags & (WEIR__BUF_COMPOSITE | WEIR__BUF_READ_ONLY)) &&
         size <= buf->capacity - buf->writer) {
         memcpy(buf->data + buf->writer, from, size);
-        buf->writer += (uint32_t)size;
+        buf->writer += WEIR__CAST(uint32_t, size);
         return 0;
     }
     return weir_buf_write_bytes(buf, from, size);
@@ -67,7 +67,7 @@ static inline int weir__buf_append(weir_buf *buf, const uint8_t *from, size_t si
     }                                                                                              \
     static inline void weir__store_##order##bits(uint8_t *at, uint64_t value)                      \
     {                                                                                              \
-        uint##bits##_t swapped = WEIR__BUF_SWAP_##order(bits, (uint##bits##_t)value);              \
+        uint##bits##_t swapped = WEIR__BUF_SWAP_##order(bits, WEIR__CAST(uint##bits##_t, value));  \
         memcpy(at, &swapped, sizeof swapped);                                                      \
     }
 
@@ -85,41 +85,41 @@ static inline uint64_t weir__load_be8(const uint8_t *at)
 
 static inline void weir__store_be8(uint8_t *at, uint64_t value)
 {
-    at[0] = (uint8_t)value;
+    at[0] = WEIR__CAST(uint8_t, value);
 }
 
 static inline uint64_t weir__load_be24(const uint8_t *at)
 {
-    return (uint64_t)at[0] << 16 | (uint64_t)at[1] << 8 | at[2];
+    return WEIR__CAST(uint64_t, at[0]) << 16 | WEIR__CAST(uint64_t, at[1]) << 8 | at[2];
 }
 
 static inline void weir__store_be24(uint8_t *at, uint64_t value)
 {
-    at[0] = (uint8_t)(value >> 16);
-    at[1] = (uint8_t)(value >> 8);
-    at[2] = (uint8_t)value;
+    at[0] = WEIR__CAST(uint8_t, value >> 16);
+    at[1] = WEIR__CAST(uint8_t, value >> 8);
+    at[2] = WEIR__CAST(uint8_t, value);
 }
 
 static inline uint64_t weir__load_le24(const uint8_t *at)
 {
-    return (uint64_t)at[2] << 16 | (uint64_t)at[1] << 8 | at[0];
+    return WEIR__CAST(uint64_t, at[2]) << 16 | WEIR__CAST(uint64_t, at[1]) << 8 | at[0];
 }
 
 static inline void weir__store_le24(uint8_t *at, uint64_t value)
 {
-    at[0] = (uint8_t)value;
-    at[1] = (uint8_t)(value >> 8);
-    at[2] = (uint8_t)(value >> 16);
+    at[0] = WEIR__CAST(uint8_t, value);
+    at[1] = WEIR__CAST(uint8_t, value >> 8);
+    at[2] = WEIR__CAST(uint8_t, value >> 16);
 }
 
 /* From the bits that were read to the number, and back. */
 
-#define WEIR__BUF_TO_UNSIGNED(type, bits, width) ((type)(bits))
+#define WEIR__BUF_TO_UNSIGNED(type, bits, width) WEIR__CAST(type, bits)
 #define WEIR__BUF_TO_SIGNED(type, bits, width)                                                     \
-    ((type)((int64_t)((bits) << (64 - (width))) >> (64 - (width))))
-#define WEIR__BUF_TO_FLOAT(type, bits, width) weir__float_from_bits((uint32_t)(bits))
+    WEIR__CAST(type, WEIR__CAST(int64_t, (bits) << (64 - (width))) >> (64 - (width)))
+#define WEIR__BUF_TO_FLOAT(type, bits, width) weir__float_from_bits(WEIR__CAST(uint32_t, bits))
 #define WEIR__BUF_TO_DOUBLE(type, bits, width) weir__double_from_bits(bits)
-#define WEIR__BUF_FROM_INTEGER(value) ((uint64_t)(value))
+#define WEIR__BUF_FROM_INTEGER(value) WEIR__CAST(uint64_t, value)
 #define WEIR__BUF_FROM_FLOAT(value) weir__bits_from_float(value)
 #define WEIR__BUF_FROM_DOUBLE(value) weir__bits_from_double(value)
 

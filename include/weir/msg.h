@@ -53,9 +53,10 @@ WEIR_API weir_msg *weir_msg_retain(weir_msg *msg);
 
 /**
  * Gives one reference back: 1 when that was the last and the message is gone, 0 while
- * others hold it, -EINVAL for NULL or for a message that is already dead. The latter is
- * reported as misuse, with the place the message was made when that was recorded: debug
- * builds assert, release builds log and go on. Any thread.
+ * others hold it, -EINVAL for NULL or for a message that is already dead. The latter is seen as
+ * long as its memory was not used for something else, and reported as misuse, with the place the
+ * message was made when that was recorded: debug builds assert, release builds log and go on. Any
+ * thread.
  */
 WEIR_API int weir_msg_release(weir_msg *msg);
 

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* All of weir. Each header stands alone, too. */
+/*
+ * All of weir. Each header stands alone, too.
+ *
+ * Nothing here may be called from a signal handler. After fork in a program with several threads
+ * the child should call exec or _exit; weir's locks may be held by threads that it does not have.
+ */
 #ifndef WEIR_WEIR_H
 #define WEIR_WEIR_H
 

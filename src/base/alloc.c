@@ -52,6 +52,8 @@ int weir_allocator_set(const weir_allocator *allocator)
 
 void weir_allocator_get_stats(weir_allocator_stats *stats)
 {
+    if (stats == NULL)
+        return;
     /* Frees first: a call in between then makes live too large, not negative. */
     stats->frees = atomic_load(&frees);
     stats->allocations = atomic_load(&allocations);

@@ -20,8 +20,9 @@
  * chain from ever being empty.
  */
 typedef struct weir_mpsc {
-    _Alignas(64) _Atomic(weir_mpsc_node *) head; /* the producers' end */
-    _Alignas(64) weir_mpsc_node *tail;           /* the consumer's end */
+    _Atomic(weir_mpsc_node *) head; /* the producers' end */
+    char apart[64];                 /* keeps the two ends on different cache lines */
+    weir_mpsc_node *tail;           /* the consumer's end */
     weir_mpsc_node stub;
 } weir_mpsc;
 

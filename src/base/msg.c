@@ -10,6 +10,7 @@
 
 void weir_msg_init(weir_msg *msg, const weir_msg_type *type)
 {
+    WEIR_ASSERT(msg != NULL && type != NULL && type->destroy != NULL);
     msg->type = type;
     atomic_init(&msg->refs, 1);
     msg->track = weir__leak_born(msg);

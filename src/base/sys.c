@@ -258,9 +258,13 @@ static int sys_thread_create(weir_sys *sys, pthread_t *thread, const char *name,
     if (stack_bytes > 0)
         error = pthread_attr_setstacksize(&attributes, stack_bytes);
     if (error == 0) {
-        /* A signal belongs to the program's own threads; the new one inherits this mask. */
+        /* A signal belongs to the program's own threads; the new one inherits this mask. But what
+         * the thread itself does wrong must reach the program's handler for it. */
+        static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT };
         sigset_t all, before;
         sigfillset(&all);
+        for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+            sigdelset(&all, own[i]);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         error = pthread_create(thread, &attributes, run, arg);
         pthread_sigmask(SIG_SETMASK, &before, NULL);

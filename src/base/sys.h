@@ -47,8 +47,8 @@ struct weir_sys {
     int (*sendmsg)(weir_sys *sys, int fd, const struct msghdr *message, int flags);
 
     /*
-     * Threads and chance. The new thread has all signals blocked; `name` is cut to 15 bytes. It is
-     * the creator's to join, and must not detach itself.
+     * Threads and chance. The new thread has all signals blocked, but for those of its own faults;
+     * `name` is cut to 15 bytes. It is the creator's to join, and must not detach itself.
      */
     int (*thread_create)(weir_sys *sys, pthread_t *thread, const char *name, size_t stack_bytes,
                          void *(*run)(void *), void *arg);

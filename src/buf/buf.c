@@ -54,8 +54,26 @@ weir_buf *weir__buf_init(weir_block *home, weir_block *storage, uint8_t *data, s
     return buf;
 }
 
+/* A block that is too large for the pool goes to the system when it is released, and a second
+ * release of a buffer inside it could not be told any more. So such a buffer lives in a small block
+ * of its own. */
+__attribute__((noinline)) static weir_buf *new_large(size_t capacity)
+{
+    weir_block *home = weir__block_new(0);
+    if (home == NULL)
+        return NULL;
+    weir_block *storage = weir__block_new(capacity);
+    if (storage == NULL) {
+        weir__block_release(home);
+        return NULL;
+    }
+    return weir__buf_init(home, storage, storage->bytes, capacity, 0);
+}
+
 weir_buf *weir_buf_new(size_t capacity)
 {
+    if (capacity > WEIR__LARGEST_POOLED)
+        return new_large(capacity);
     weir_block *block = weir__block_new(capacity);
     return block != NULL ? weir__buf_init(block, block, block->bytes, capacity, 0) : NULL;
 }
@@ -88,7 +106,8 @@ weir_block *weir__buf_take_storage(weir_buf *buf)
 {
     weir_block *storage = buf->block;
     weir_block *home = weir__buf_home(buf);
-    if (weir_msg_refs(&buf->msg) != 1 || storage != home) {
+    /* Acquire, as in weir_msg_release: what others did with the buffer is done. */
+    if (atomic_load_explicit(&buf->msg.refs, memory_order_acquire) != 1 || storage != home) {
         weir__block_retain(storage);
         weir_buf_release(buf);
         return storage;
@@ -222,8 +241,9 @@ size_t weir__buf_grown(size_t needed, size_t limit)
         grown = 64;
     else if (needed <= GROWTH_STEP)
         grown = (size_t)1 << (64 - __builtin_clzll(needed - 1));
-    else
-        grown = (needed + GROWTH_STEP - 1) / GROWTH_STEP * GROWTH_STEP;
+    else /* by a quarter, so that filling a large buffer piece by piece copies each byte a few times
+          */
+        grown = (needed + needed / 4 + GROWTH_STEP - 1) / GROWTH_STEP * GROWTH_STEP;
     return grown < limit ? grown : limit;
 }
 

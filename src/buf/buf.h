@@ -39,6 +39,14 @@ static inline int weir__buf_check(const weir_buf *buf, size_t index, size_t leng
     return index <= buf->writer && length <= buf->writer - index ? 0 : WEIR_EBOUNDS;
 }
 
+/* Whether `slice` is borrowed from `buf` and nobody else keeps its storage: it is lost when `buf`
+ * grows. */
+static inline bool weir__buf_is_slice_of(const weir_buf *slice, const weir_buf *buf)
+{
+    return slice->flags & WEIR__BUF_BORROWED && buf != NULL && slice->block == buf->block &&
+           !(buf->flags & WEIR__BUF_BORROWED) && !weir__block_is_shared(buf->block);
+}
+
 /* Whether the storage is this view's alone, so that bytes may be moved and room used up in it. */
 bool weir__buf_owns_storage(const weir_buf *buf);
 

@@ -48,8 +48,10 @@ static void fill(weir_buf *buf, size_t index, uint8_t byte, size_t length)
 int weir_buf_get_bytes(const weir_buf *buf, size_t index, void *to, size_t length)
 {
     int code = weir__buf_check(buf, index, length);
-    if (code < 0)
+    if (code < 0 || length == 0)
         return code;
+    if (to == NULL)
+        return -EINVAL;
     for (uint8_t *out = to; length > 0;) {
         weir_run run = weir__buf_run(buf, index, length);
         memmove(out, run.bytes, run.length);
@@ -71,6 +73,8 @@ int weir_buf_read_bytes(weir_buf *buf, void *to, size_t length)
 int weir_buf_set_bytes(weir_buf *buf, size_t index, const void *from, size_t length)
 {
     int code = check_settable(buf, index, length);
+    if (code == 0 && from == NULL && length > 0)
+        code = -EINVAL;
     if (code == 0)
         weir__buf_put(buf, index, from, length);
     return code;
@@ -78,7 +82,7 @@ int weir_buf_set_bytes(weir_buf *buf, size_t index, const void *from, size_t len
 
 int weir_buf_write_bytes(weir_buf *buf, const void *from, size_t length)
 {
-    if (buf == NULL)
+    if (buf == NULL || (from == NULL && length > 0))
         return -EINVAL;
     /*
      * The bytes may be content of this buffer, which growing may move. What reaches further is
@@ -101,6 +105,8 @@ int weir_buf_write_bytes(weir_buf *buf, const void *from, size_t length)
 int weir_buf_write_buf(weir_buf *buf, weir_buf *from, size_t length)
 {
     int code = weir__buf_check(from, weir_buf_reader(from), length);
+    if (code == 0 && weir__buf_is_slice_of(from, buf))
+        code = -EINVAL;
     if (code == 0)
         code = weir_buf_ensure_writable(buf, length);
     if (code < 0)
@@ -138,6 +144,11 @@ int weir_buf_write_fill(weir_buf *buf, uint8_t byte, size_t length)
 int weir_buf_write_str(weir_buf *buf, const char *string)
 {
     return string != NULL ? weir_buf_write_bytes(buf, string, strlen(string)) : -EINVAL;
+}
+
+int weir_buf_write_cstr(weir_buf *buf, const char *string)
+{
+    return string != NULL ? weir_buf_write_bytes(buf, string, strlen(string) + 1) : -EINVAL;
 }
 
 int weir_buf_get_str(const weir_buf *buf, size_t index, size_t length, char *to, size_t size)

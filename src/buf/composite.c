@@ -2,8 +2,6 @@
 /* Composites: a table of pieces, each a counted part of somebody's storage. */
 #include "buf/composite.h"
 
-#include "base/assert.h"
-
 #include <string.h>
 
 /*
@@ -464,15 +462,13 @@ int weir_buf_composite_consolidate(weir_buf *composite)
     if (weir_buf_composite_count(composite) < 2)
         return 0;
     size_t length = composite->writer;
-    weir_block *block = length > 0 ? weir__block_new(length) : NULL;
-    if (block == NULL && length > 0)
+    weir_block *block = weir__block_new(length);
+    if (block == NULL)
         return -ENOMEM;
-    if (length > 0)
-        weir_buf_get_bytes(composite, 0, block->bytes, length);
+    weir_buf_get_bytes(composite, 0, block->bytes, length);
     weir__composite_clear(composite);
     composite->offset = composite->capacity = 0;
-    if (length > 0)
-        append(composite, block, block->bytes, length, false);
+    append(composite, block, block->bytes, length, false);
     return 0;
 }
 

@@ -40,7 +40,7 @@ int weir_buf_hex_dump(const weir_buf *buf, size_t index, size_t length, weir_buf
     int code = weir__buf_check(buf, index, length);
     if (code < 0)
         return code;
-    if (buf == out)
+    if (buf == out || weir__buf_is_slice_of(buf, out))
         return -EINVAL;
     /* All the room at once: what follows cannot fail half-way. */
     size_t lines = (length + BYTES_PER_LINE - 1) / BYTES_PER_LINE;

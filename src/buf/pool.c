@@ -3,7 +3,6 @@
 #include "buf/pool.h"
 
 #include "base/alloc.h"
-#include "base/assert.h"
 #include "base/fault.h"
 #include "base/list.h"
 
@@ -25,7 +24,7 @@
 /* Powers of two from 64 bytes to 64 KiB; what is larger goes to the allocator. */
 #define CLASS_COUNT 11
 #define SMALLEST_ROOM 64u
-#define LARGEST_ROOM (SMALLEST_ROOM << (CLASS_COUNT - 1))
+_Static_assert(SMALLEST_ROOM << (CLASS_COUNT - 1) == WEIR__LARGEST_POOLED, "the last class");
 #define CLASS_LARGE CLASS_COUNT
 
 #define DEFAULT_CACHE_LIMIT ((size_t)8 << 20)
@@ -38,12 +37,14 @@
  * alone, so an increment is a load and a store; read by whoever sums them up. A block may be taken
  * on one thread and released on another: only the sums over all threads mean something.
  */
+typedef struct pool_counters {
+    _Atomic(uint64_t) blocks[CLASS_COUNT + 1];         /* taken by users; or given back by them */
+    _Atomic(uint64_t) from_allocator[CLASS_COUNT + 1]; /* made there; or ended */
+    _Atomic(uint64_t) large_bytes; /* in large blocks that users took; or gave */
+} pool_counters;
+
 typedef struct pool_counts {
-    _Atomic(uint64_t) gets[CLASS_COUNT + 1]; /* blocks handed out */
-    _Atomic(uint64_t) puts[CLASS_COUNT + 1]; /* blocks that came back */
-    _Atomic(uint64_t) made[CLASS_COUNT];     /* of the gets: from the allocator */
-    _Atomic(uint64_t) ended[CLASS_COUNT];    /* blocks given to the allocator */
-    _Atomic(uint64_t) large_got_bytes, large_put_bytes;
+    pool_counters in, out;
 } pool_counts;
 
 /* The end of a remote list whose owner is gone: blocks go to the allocator. */
@@ -56,12 +57,14 @@ struct weir_pool {
     uint32_t free_count[CLASS_COUNT];
     uint32_t low_count[CLASS_COUNT]; /* the least there was since the last trim */
     size_t free_bytes;
+    size_t large_from;   /* blocks of this room or more are the allocator's; 0: all are */
     weir_list_node link; /* among all pools, under the registry's lock */
 
     pool_counts counts;
 
-    /* Everybody's: blocks of this pool that others released, newest first. */
-    _Alignas(64) _Atomic(weir_block *) remote;
+    /* Everybody's, on cache lines of its own: blocks that others released, newest first. */
+    char apart[64];
+    _Atomic(weir_block *) remote;
     _Atomic(size_t) remote_bytes;
 
     /* One for the thread, one for each block that has this owner. */
@@ -73,11 +76,11 @@ struct weir_pool {
 static _Thread_local weir_pool *thread_pool __attribute__((tls_model("initial-exec")));
 
 static _Atomic(size_t) cache_limit = DEFAULT_CACHE_LIMIT;
-static bool is_bypassed;
 
 static pthread_once_t setup_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_end_key;
 static int setup_error;
+static size_t setup_large_from = WEIR__LARGEST_POOLED + 1;
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static weir_list registry = { { &registry.ring, &registry.ring } };
@@ -145,7 +148,7 @@ static void end_block(weir_block *block)
 {
     weir_pool *owner = block->owner;
     if (owner != NULL)
-        COUNT_ANYWHERE(ended[block->size_class], 1);
+        COUNT_ANYWHERE(out.from_allocator[block->size_class], 1);
     unpoison(block);
     weir__free(block);
     if (owner != NULL)
@@ -232,9 +235,7 @@ size_t weir_pool_trim(void)
 
 void weir_pool_set_cache_limit(size_t bytes)
 {
-    /* Who bypasses the pool by the environment wants no program to bring it back. */
-    if (!is_bypassed)
-        atomic_store_explicit(&cache_limit, bytes, memory_order_relaxed);
+    atomic_store_explicit(&cache_limit, bytes, memory_order_relaxed);
 }
 
 /* Counters ---------------------------------------------------------------------------------- */
@@ -244,41 +245,55 @@ static uint64_t value_of(_Atomic(uint64_t) *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-static void add_counts(pool_counts *to, pool_counts *from)
+static void add_counters(pool_counters *to, pool_counters *from)
 {
     for (unsigned i = 0; i <= CLASS_COUNT; i++) {
-        count(&to->gets[i], value_of(&from->gets[i]));
-        count(&to->puts[i], value_of(&from->puts[i]));
+        count(&to->blocks[i], value_of(&from->blocks[i]));
+        count(&to->from_allocator[i], value_of(&from->from_allocator[i]));
     }
-    for (unsigned i = 0; i < CLASS_COUNT; i++) {
-        count(&to->made[i], value_of(&from->made[i]));
-        count(&to->ended[i], value_of(&from->ended[i]));
+    count(&to->large_bytes, value_of(&from->large_bytes));
+}
+
+/* Of all threads: what came in, or what went out. Under the lock. */
+static pool_counters sum_of(bool in)
+{
+    pool_counters sum = { 0 };
+    add_counters(&sum, in ? &past_counts.in : &past_counts.out);
+    add_counters(&sum, in ? &outsider_counts.in : &outsider_counts.out);
+    for (weir_list_node *node = weir__list_first(&registry); node != NULL;
+         node = weir__list_next(&registry, node)) {
+        pool_counts *counts = &WEIR_CONTAINER(node, weir_pool, link)->counts;
+        add_counters(&sum, in ? &counts->in : &counts->out);
     }
-    count(&to->large_got_bytes, value_of(&from->large_got_bytes));
-    count(&to->large_put_bytes, value_of(&from->large_put_bytes));
+    return sum;
+}
+
+static uint64_t above_zero(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
 }
 
 void weir_pool_get_stats(weir_pool_stats *stats)
 {
-    pool_counts sum = { 0 };
+    if (stats == NULL)
+        return;
     pthread_mutex_lock(&registry_lock);
-    add_counts(&sum, &past_counts);
-    add_counts(&sum, &outsider_counts);
-    for (weir_list_node *node = weir__list_first(&registry); node != NULL;
-         node = weir__list_next(&registry, node))
-        add_counts(&sum, &WEIR_CONTAINER(node, weir_pool, link)->counts);
+    /* What went out first: a block taken and released in between is then too much, not too little.
+     */
+    pool_counters out = sum_of(false), in = sum_of(true);
     pthread_mutex_unlock(&registry_lock);
 
     *stats = (weir_pool_stats){ 0 };
+    for (unsigned i = 0; i <= CLASS_COUNT; i++)
+        stats->used_blocks += above_zero(value_of(&in.blocks[i]), value_of(&out.blocks[i]));
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
-        uint64_t used = value_of(&sum.gets[i]) - value_of(&sum.puts[i]);
-        uint64_t all = value_of(&sum.made[i]) - value_of(&sum.ended[i]);
-        stats->used_blocks += used;
+        uint64_t used = above_zero(value_of(&in.blocks[i]), value_of(&out.blocks[i]));
+        uint64_t all = above_zero(value_of(&in.from_allocator[i]),
+                                  value_of(&out.from_allocator[i]));
         stats->used_bytes += used * class_room(i);
-        stats->cached_bytes += (all - used) * class_room(i);
+        stats->cached_bytes += above_zero(all, used) * class_room(i);
     }
-    stats->used_blocks += value_of(&sum.gets[CLASS_LARGE]) - value_of(&sum.puts[CLASS_LARGE]);
-    stats->used_bytes += value_of(&sum.large_got_bytes) - value_of(&sum.large_put_bytes);
+    stats->used_bytes += above_zero(value_of(&in.large_bytes), value_of(&out.large_bytes));
 }
 
 /* A thread's pool --------------------------------------------------------------------------- */
@@ -295,7 +310,8 @@ static void close_pool(void *arg)
 
     pthread_mutex_lock(&registry_lock);
     weir__list_remove(&pool->link);
-    add_counts(&past_counts, &pool->counts);
+    add_counters(&past_counts.in, &pool->counts.in);
+    add_counters(&past_counts.out, &pool->counts.out);
     thread_pool = NULL;
     pthread_mutex_unlock(&registry_lock);
     unref_pool(pool);
@@ -304,10 +320,8 @@ static void close_pool(void *arg)
 static void setup(void)
 {
     const char *wish = getenv("WEIR_POOL");
-    if (wish != NULL && strcmp(wish, "0") == 0) {
-        is_bypassed = true;
-        atomic_store_explicit(&cache_limit, 0, memory_order_relaxed);
-    }
+    if (wish != NULL && strcmp(wish, "0") == 0)
+        setup_large_from = 0;
     setup_error = pthread_key_create(&thread_end_key, close_pool);
 }
 
@@ -321,6 +335,7 @@ __attribute__((noinline, cold)) static weir_pool *open_pool(void)
         weir__free(pool);
         return NULL;
     }
+    pool->large_from = setup_large_from;
     atomic_init(&pool->refs, 1);
     pthread_mutex_lock(&registry_lock);
     weir__list_push_back(&registry, &pool->link);
@@ -341,8 +356,8 @@ __attribute__((noinline)) static weir_block *make_large(weir_pool *pool, size_t 
     block->size_class = CLASS_LARGE;
     block->room = (uint32_t)room;
     block->owner = NULL;
-    count(&pool->counts.gets[CLASS_LARGE], 1);
-    count(&pool->counts.large_got_bytes, room);
+    count(&pool->counts.in.blocks[CLASS_LARGE], 1);
+    count(&pool->counts.in.large_bytes, room);
     return block;
 }
 
@@ -359,7 +374,7 @@ __attribute__((noinline)) static weir_block *refill(weir_pool *pool, unsigned si
     block->room = class_room(size_class);
     block->owner = pool;
     atomic_fetch_add_explicit(&pool->refs, 1, memory_order_relaxed);
-    count(&pool->counts.made[size_class], 1);
+    count(&pool->counts.in.from_allocator[size_class], 1);
     return block;
 }
 
@@ -370,7 +385,7 @@ static weir_block *get_block(size_t room)
     weir_pool *pool = thread_pool;
     if (__builtin_expect(pool == NULL, 0) && (pool = open_pool()) == NULL)
         return NULL;
-    if (__builtin_expect(room > LARGEST_ROOM, 0))
+    if (__builtin_expect(room >= pool->large_from, 0))
         return make_large(pool, room);
 
     unsigned size_class = class_for(room);
@@ -378,8 +393,8 @@ static weir_block *get_block(size_t room)
                                                        : refill(pool, size_class);
     if (block == NULL)
         return NULL;
-    count(&pool->counts.gets[size_class], 1);
-    if (__builtin_expect(value_of(&pool->counts.gets[size_class]) % GETS_PER_TRIM == 0, 0))
+    count(&pool->counts.in.blocks[size_class], 1);
+    if (__builtin_expect(value_of(&pool->counts.in.blocks[size_class]) % GETS_PER_TRIM == 0, 0))
         trim_class(pool, size_class);
     unpoison(block);
     return block;
@@ -423,12 +438,12 @@ static void put_block(weir_block *block)
 {
     weir_pool *pool = thread_pool;
     if (__builtin_expect(block->owner == NULL, 0)) {
-        COUNT_ANYWHERE(puts[CLASS_LARGE], 1);
-        COUNT_ANYWHERE(large_put_bytes, block->room);
+        COUNT_ANYWHERE(out.blocks[CLASS_LARGE], 1);
+        COUNT_ANYWHERE(out.large_bytes, block->room);
         end_block(block);
         return;
     }
-    COUNT_ANYWHERE(puts[block->size_class], 1);
+    COUNT_ANYWHERE(out.blocks[block->size_class], 1);
     if (block->owner != pool) {
         send_home(block);
     } else {

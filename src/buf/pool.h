@@ -37,6 +37,9 @@ typedef struct weir_wrapped {
     void *memory;
 } weir_wrapped;
 
+/* The largest room that the pool keeps blocks of. */
+#define WEIR__LARGEST_POOLED ((size_t)64 << 10)
+
 /* A block with one reference and at least `room` bytes, not initialised; NULL when there is no
  * memory. */
 weir_block *weir__block_new(size_t room);
@@ -44,18 +47,17 @@ weir_block *weir__block_new(size_t room);
 /* The last reference went. */
 void weir__block_free(weir_block *block);
 
-/* Whoever loads 1 holds the only reference, so nobody else can be changing the count. */
+/* Of two views on two threads each holds a reference, so whoever loads 1 is alone with the block.
+ */
 static inline bool weir__block_is_shared(const weir_block *block)
 {
     return atomic_load_explicit(&block->refs, memory_order_acquire) != 1;
 }
 
+/* Locked even for a count of 1: two threads may be making views of one buffer that both hold. */
 static inline void weir__block_retain(weir_block *block)
 {
-    if (!weir__block_is_shared(block))
-        atomic_store_explicit(&block->refs, 2, memory_order_relaxed);
-    else
-        atomic_fetch_add_explicit(&block->refs, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&block->refs, 1, memory_order_relaxed);
 }
 
 static inline void weir__block_release(weir_block *block)

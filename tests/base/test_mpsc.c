@@ -41,7 +41,6 @@ static void the_ends_share_no_cache_line(void **state)
     (void)state;
     weir_mpsc queue;
     weir__mpsc_init(&queue);
-    assert_int_equal((uintptr_t)&queue.head % 64, 0);
     assert_true((uintptr_t)&queue.tail - (uintptr_t)&queue.head >= 64);
 }
 

@@ -222,8 +222,10 @@ static void grows_to_powers_of_two(const kind *of, const void *arg)
         { 4 * MIB - 1, 4 * MIB },
         { 4 * MIB, 4 * MIB },
         { 4 * MIB + 1, 8 * MIB },
-        { 8 * MIB, 8 * MIB },
-        { 8 * MIB + 1, 12 * MIB },
+        { 6 * MIB, 8 * MIB },
+        { 8 * MIB, 12 * MIB },
+        { 16 * MIB, 20 * MIB },
+        { 16 * MIB + 1, 24 * MIB },
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         subject s;

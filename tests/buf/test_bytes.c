@@ -608,8 +608,67 @@ static void null_is_refused(void **state)
     assert_int_equal(weir_buf_read_cstr(NULL, bytes, 4), -EINVAL);
     assert_int_equal(weir_buf_printf(NULL, "%d", 1), -EINVAL);
     assert_int_equal(weir_buf_printf(NULL, "%300d", 1), -EINVAL);
+    assert_int_equal(weir_buf_write_cstr(NULL, "abc"), -EINVAL);
+    assert_refused(buf, -EINVAL, weir_buf_write_cstr(buf, NULL));
+    /* Nor is there memory at NULL to copy from or to. */
+    assert_refused(buf, -EINVAL, weir_buf_get_bytes(buf, 0, NULL, 1));
+    assert_refused(buf, -EINVAL, weir_buf_read_bytes(buf, NULL, 1));
+    assert_refused(buf, -EINVAL, weir_buf_set_bytes(buf, 0, NULL, 1));
+    assert_refused(buf, -EINVAL, weir_buf_write_bytes(buf, NULL, 1));
     assert_string_equal(bytes, "###");
     weir_buf_release(buf);
+}
+
+static void terminated_strings_come_back(void **state)
+{
+    (void)state;
+    char text[8];
+    weir_buf *buf = weir_buf_new(0);
+    assert_int_equal(weir_buf_write_cstr(buf, "one"), 0);
+    assert_int_equal(weir_buf_write_cstr(buf, ""), 0);
+    assert_int_equal(weir_buf_readable(buf), 5);
+    assert_int_equal(weir_buf_read_cstr(buf, text, sizeof text), 0);
+    assert_string_equal(text, "one");
+    assert_int_equal(weir_buf_read_cstr(buf, text, sizeof text), 0);
+    assert_string_equal(text, "");
+    assert_int_equal(weir_buf_readable(buf), 0);
+    weir_buf_release(buf);
+}
+
+/* Growing would take the storage away from under the slice. */
+static void a_buffer_does_not_take_its_own_slice(void **state)
+{
+    (void)state;
+    weir_buf slice, *plain = weir_buf_from("abcdef", 6), *composite = weir_buf_new_composite();
+    weir_buf_write_str(composite, "abcdef");
+    weir_buf *both[] = { plain, composite };
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weir_buf_slice(both[i], 1, 4, &slice), 0);
+        assert_refused(both[i], -EINVAL, weir_buf_write_buf(both[i], &slice, 4));
+        assert_refused(both[i], -EINVAL, weir_buf_hex_dump(&slice, 0, 4, both[i]));
+        weir_buf_release(both[i]);
+    }
+}
+
+/* They begin in the buffer that grows, but are another view's, and so stay where they are. */
+static void bytes_of_another_view_may_be_appended(void **state)
+{
+    (void)state;
+    for (size_t from = 0; from <= 9; from++) {
+        for (size_t length = 0; from + length <= 10; length++) {
+            uint8_t expected[13] = "234";
+            weir_buf *whole = weir_buf_from("0123456789", 10), *slice;
+            assert_int_equal(weir_buf_retained_slice(whole, 2, 3, &slice), 0);
+            assert_int_equal(weir_buf_set_limit(slice, WEIR_BUF_MAX), 0);
+            const uint8_t *bytes = weir_buf_peek(whole, from, length);
+            assert_int_equal(weir_buf_write_bytes(slice, bytes, length), 0);
+            assert_int_equal(weir_buf_get_bytes(whole, from, expected + 3, length), 0);
+            assert_content(slice, expected, 3 + length);
+            assert_content(whole, "0123456789", 10);
+            weir_buf_release(slice);
+            weir_buf_release(whole);
+        }
+    }
 }
 
 static void nothing_can_be_copied_from_nowhere(void **state)
@@ -627,7 +686,10 @@ int main(void)
 {
     const struct CMUnitTest plain[] = {
         weir_case(null_is_refused),
+        weir_case(terminated_strings_come_back),
+        weir_case(a_buffer_does_not_take_its_own_slice),
         weir_case(nothing_can_be_copied_from_nowhere),
+        weir_case(bytes_of_another_view_may_be_appended),
     };
     static const kind_case cases[] = {
         for_all(gets_bytes_from_anywhere),

@@ -15,6 +15,6 @@ int main(void)
     weir_error error;
     if (weir_error_set(&error, WEIR_ELIMIT, "program", "%d is too much", 5) != WEIR_ELIMIT)
         return 1;
-    printf("weir %s says %08x\n", weir_version(), (unsigned)number);
+    printf("weir %s says %08x\n", weir_version(), number);
     return strcmp(weir_version(), "") == 0;
 }
