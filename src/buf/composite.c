@@ -180,19 +180,20 @@ int weir__composite_set_capacity(weir_buf *buf, size_t capacity)
     return append_room(buf, buf->capacity, capacity);
 }
 
-/* How far the room goes; the writer may have been moved back before a piece that must not be
- * written. */
-static size_t room_end(const weir_buf *buf)
+/* How far the room for `length` bytes goes: to where they end, or to a piece that must not be
+ * written and that the writer was moved back before. */
+static size_t room_end(const weir_buf *buf, size_t length)
 {
     size_t end = buf->writer;
-    while (end < buf->capacity && !weir__composite_is_read_only(buf, end, 1))
+    while (end < buf->capacity && end - buf->writer < length &&
+           !weir__composite_is_read_only(buf, end, 1))
         end += weir__composite_run(buf, end).length;
     return end;
 }
 
 int weir__composite_ensure_writable(weir_buf *buf, size_t length)
 {
-    size_t end = room_end(buf);
+    size_t end = room_end(buf, length);
     if (length <= end - buf->writer)
         return 0;
     return append_room(buf, end, weir__buf_grown(buf->writer + length, buf->limit));
@@ -245,7 +246,7 @@ void weir__composite_drop_front(weir_buf *buf, uint32_t length)
 
 uint8_t *weir__composite_write_ptr(weir_buf *buf, size_t length)
 {
-    if (length > room_end(buf) - buf->writer ||
+    if (length > room_end(buf, length) - buf->writer ||
         weir__buf_run(buf, buf->writer, length).length < length) {
         size_t room = weir__buf_grown(length, buf->limit - buf->writer);
         if (append_room(buf, buf->writer, buf->writer + room) < 0)
@@ -493,7 +494,6 @@ int weir__composite_view(const weir_buf *buf, size_t index, size_t length, bool 
         append_pieces(made, buf, index, length);
     }
     made->flags |= buf->flags & WEIR__BUF_READ_ONLY;
-    made->writer = (uint32_t)length;
     *view = made;
     return 0;
 }

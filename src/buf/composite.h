@@ -32,7 +32,8 @@ void weir__composite_drop_front(weir_buf *buf, uint32_t length);
 /* `length` bytes of room in one piece, above 0, which the caller has made sure the limit allows. */
 uint8_t *weir__composite_write_ptr(weir_buf *buf, size_t length);
 
-/* A buffer that views [index, index + length): another composite, or, if it may be, a plain one. */
+/* A buffer that views [index, index + length): another composite, or, if it may be, a plain one.
+ * Its indices are the caller's to set. */
 int weir__composite_view(const weir_buf *buf, size_t index, size_t length, bool may_be_plain,
                          weir_buf **view);
 
