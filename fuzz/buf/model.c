@@ -360,6 +360,7 @@ int model_set_capacity(model_view *view, size_t capacity)
         cut(view, capacity);
         view->writer = least(view->writer, capacity);
         view->reader = least(view->reader, capacity);
+        view->writer_mark = least(view->writer_mark, capacity);
         return 0;
     }
     if (view->is_borrowed)
