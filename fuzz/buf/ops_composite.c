@@ -119,5 +119,7 @@ void op_roll(world *w, slot *s)
     if (view->writer == 0)
         view->reader_mark = view->writer_mark = 0;
     view->reader = 0;
+    size_t mark = view->writer_mark; /* room that gives way to a part takes no mark along */
     model_set_capacity(view, view->writer);
+    view->writer_mark = mark;
 }

@@ -292,9 +292,9 @@ static void cut_content(weir_buf *buf, size_t capacity)
         buf->writer = (uint32_t)capacity;
     if (buf->reader > buf->writer)
         buf->reader = buf->writer;
-    if (buf->writer_mark >
-        buf->writer) /* what was there is lost, also when the buffer grows again */
-        buf->writer_mark = buf->writer;
+    /* What was marked behind it is lost, also when the buffer grows again. */
+    if (buf->writer_mark > capacity)
+        buf->writer_mark = (uint32_t)capacity;
 }
 
 int weir_buf_set_capacity(weir_buf *buf, size_t capacity)
