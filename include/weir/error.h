@@ -18,7 +18,8 @@ WEIR_BEGIN_DECLS
     X(WEIR_EBOUNDS, -4099, "index or length outside the buffer")                                   \
     X(WEIR_ELIMIT, -4100, "limit exceeded")                                                        \
     X(WEIR_EREADONLY, -4101, "buffer is read-only")                                                \
-    X(WEIR_ENOTFOUND, -4102, "not found")
+    X(WEIR_ENOTFOUND, -4102, "not found")                                                          \
+    X(WEIR_ESHUTDOWN, -4103, "executor has shut down")
 
 enum weir_error_code {
 #define WEIR__ERROR_ENUM(name, number, text) name = number,

@@ -13,12 +13,16 @@
 #include <weir/buf.h>
 #include <weir/clock.h>
 #include <weir/error.h>
+#include <weir/executor.h>
 #include <weir/fault.h>
+#include <weir/future.h>
+#include <weir/group.h>
 #include <weir/leak.h>
 #include <weir/log.h>
 #include <weir/msg.h>
 #include <weir/node.h>
 #include <weir/pool.h>
+#include <weir/timer.h>
 #include <weir/version.h>
 
 #endif

@@ -37,8 +37,9 @@ static inline void weir__mpsc_init(weir_mpsc *queue)
 static inline void weir__mpsc_push(weir_mpsc *queue, weir_mpsc_node *node)
 {
     atomic_store_explicit(&node->next, NULL, memory_order_relaxed);
-    /* Release: the node's contents before its place. Acquire: the node before was initialised. */
-    weir_mpsc_node *before = atomic_exchange_explicit(&queue->head, node, memory_order_acq_rel);
+    /* Release: the node's contents before its place. Acquire: the node before was initialised. And
+     * in one order with whatever flag a sleeping consumer sets before it looks once more. */
+    weir_mpsc_node *before = atomic_exchange_explicit(&queue->head, node, memory_order_seq_cst);
     atomic_store_explicit(&before->next, node, memory_order_release);
 }
 
@@ -73,7 +74,7 @@ static inline weir_mpsc_node *weir__mpsc_pop(weir_mpsc *queue)
 static inline bool weir__mpsc_is_empty(weir_mpsc *queue)
 {
     return queue->tail == &queue->stub &&
-           atomic_load_explicit(&queue->head, memory_order_acquire) == &queue->stub;
+           atomic_load_explicit(&queue->head, memory_order_seq_cst) == &queue->stub;
 }
 
 #endif

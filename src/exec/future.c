@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: MIT */
+/* Promises and futures: one result, set once, and everybody told once, in order. */
+#include "exec/future.h"
+
+#include "base/alloc.h"
+#include "exec/executor.h"
+
+#include <weir/log.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <time.h>
+
+/* Counts from here on never change: constants, and futures that are part of an object. */
+#define IMMORTAL 0x80000000u
+
+enum {
+    PENDING,
+    UNCANCELLABLE, /* pending, but only its promise's holder may complete it */
+    SETTING,       /* somebody has won and writes the result */
+    DONE,
+    STATE = 3,
+    WAITED = 4, /* beside the state: some thread waits */
+};
+
+/*
+ * The list of listeners is a stack that anybody pushes to. Its end tells what becomes of them: NULL
+ * while the result is pending; BUSY while a thread is telling the listeners, which then takes new
+ * ones along; CLOSED when everybody was told, and whoever pushes next begins to tell again. So
+ * there is at most one teller, and the order of adding is the order of calling.
+ */
+static weir_listener busy, closed;
+#define BUSY (&busy)
+#define CLOSED (&closed)
+
+static uint32_t state_of(const weir_future *future)
+{
+    return atomic_load_explicit(&future->state, memory_order_acquire) & STATE;
+}
+
+/* Telling the listeners --------------------------------------------------------------------- */
+
+/* What this thread still has to tell about: a loop instead of a recursion. */
+static _Thread_local struct {
+    bool is_telling;
+    weir_future *first, *last;
+    weir_listener *first_late,
+        *last_late; /* of futures that are constant, and tell each thread by itself */
+} telling;
+
+/* Calls a batch, which has the newest in front, from the oldest on. */
+static void call_batch(weir_future *future, weir_listener *newest)
+{
+    weir_listener *oldest = NULL;
+    while (newest != NULL && newest != BUSY) {
+        weir_listener *next = newest->next;
+        newest->next = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    while (oldest != NULL) {
+        weir_listener *next = oldest->next; /* the listener is its owner's again in the call */
+        oldest->next = NULL;
+        oldest->done(oldest, future);
+        oldest = next;
+    }
+}
+
+static void tell_all(weir_future *future)
+{
+    weir_listener *batch = future->batch;
+    for (;;) {
+        call_batch(future, batch);
+        weir_listener *end = BUSY;
+        if (atomic_compare_exchange_strong_explicit(&future->listeners, &end, CLOSED,
+                                                    memory_order_acq_rel, memory_order_relaxed))
+            return;
+        batch = atomic_exchange_explicit(&future->listeners, BUSY, memory_order_acq_rel);
+    }
+}
+
+static void tell_everything(void)
+{
+    if (telling.is_telling)
+        return;
+    telling.is_telling = true;
+    while (telling.first != NULL || telling.first_late != NULL) {
+        weir_future *future = telling.first;
+        if (future != NULL) {
+            telling.first = future->next;
+            tell_all(future);
+            weir_future_release(future);
+            continue;
+        }
+        weir_listener *late = telling.first_late;
+        telling.first_late = late->next;
+        late->done(late, late->future);
+    }
+    telling.is_telling = false;
+}
+
+/* Takes the reference that keeps the future alive while it is told about. */
+static void tell_here(weir_future *future)
+{
+    future->next = NULL;
+    if (telling.first == NULL)
+        telling.first = future;
+    else
+        telling.last->next = future;
+    telling.last = future;
+    tell_everything();
+}
+
+static void tell_late(weir_future *future, weir_listener *listener)
+{
+    listener->future = future;
+    listener->next = NULL;
+    if (telling.first_late == NULL)
+        telling.first_late = listener;
+    else
+        telling.last_late->next = listener;
+    telling.last_late = listener;
+    tell_everything();
+}
+
+static int run_tell(weir_task *task)
+{
+    tell_here(WEIR_CONTAINER(task, weir_future, task));
+    return 0;
+}
+
+/* The executor is no more: better on the wrong thread than not at all. */
+static void drop_tell(weir_task *task)
+{
+    tell_here(WEIR_CONTAINER(task, weir_future, task));
+}
+
+/* This thread has become the teller of `batch`. */
+static void tell(weir_future *future, weir_listener *batch)
+{
+    weir_executor *executor = future->executor;
+    future->batch = batch;
+    weir_future_retain(future);
+    if (executor == NULL || weir_executor_is_current(executor)) {
+        tell_here(future);
+        return;
+    }
+    future->task = (weir_task){ .run = run_tell, .dropped = drop_tell, .name = "listeners" };
+    if (weir__executor_post_always(executor, &future->task) < 0)
+        tell_here(future);
+}
+
+/* Those that are always complete: success, and each code there is. */
+#define ERRNO_COUNT 134
+#define OWN_COUNT 64
+static weir_future constants[ERRNO_COUNT + OWN_COUNT];
+
+static bool is_constant(const weir_future *future)
+{
+    return future >= constants && future < constants + ERRNO_COUNT + OWN_COUNT;
+}
+
+void weir_future_listen(weir_future *future, weir_listener *listener)
+{
+    if (is_constant(future)) {
+        tell_late(future, listener);
+        return;
+    }
+    weir_listener *head = atomic_load_explicit(&future->listeners, memory_order_acquire);
+    do {
+        listener->next = head == CLOSED ? BUSY : head;
+    } while (!atomic_compare_exchange_weak_explicit(&future->listeners, &head, listener,
+                                                    memory_order_acq_rel, memory_order_acquire));
+    /* Everybody before was told: this thread is the next teller. */
+    if (head == CLOSED)
+        tell(future, atomic_exchange_explicit(&future->listeners, BUSY, memory_order_acq_rel));
+}
+
+/* The result --------------------------------------------------------------------------------- */
+
+static pthread_mutex_t wait_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wait_done = PTHREAD_COND_INITIALIZER;
+
+/* Wins the right to set the result, from any of the states in `from_uncancellable`'s reach. */
+static int begin(weir_future *future, bool may_be_uncancellable)
+{
+    uint32_t state = atomic_load_explicit(&future->state, memory_order_relaxed);
+    do {
+        if ((state & STATE) == UNCANCELLABLE && !may_be_uncancellable)
+            return -EBUSY;
+        if ((state & STATE) >= SETTING)
+            return -EALREADY;
+    } while (!atomic_compare_exchange_weak_explicit(&future->state, &state,
+                                                    (state & WAITED) | SETTING,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return 0;
+}
+
+static void finish(weir_future *future, int code, void *value, weir_value_free_fn free_fn)
+{
+    future->code = code;
+    future->value = value;
+    future->free_value = free_fn;
+    uint32_t before = atomic_exchange_explicit(&future->state, DONE, memory_order_acq_rel);
+    if (before & WAITED) {
+        pthread_mutex_lock(&wait_lock);
+        pthread_cond_broadcast(&wait_done);
+        pthread_mutex_unlock(&wait_lock);
+    }
+    weir_listener *batch = atomic_exchange_explicit(&future->listeners, BUSY, memory_order_acq_rel);
+    if (batch != NULL) {
+        tell(future, batch);
+        return;
+    }
+    /* Nobody to tell; but somebody may have come in between. */
+    weir_listener *end = BUSY;
+    if (!atomic_compare_exchange_strong_explicit(&future->listeners, &end, CLOSED,
+                                                 memory_order_acq_rel, memory_order_relaxed))
+        tell(future, atomic_exchange_explicit(&future->listeners, BUSY, memory_order_acq_rel));
+}
+
+static int complete(weir_future *future, int code, void *value, weir_value_free_fn free_fn)
+{
+    int won = begin(future, true);
+    if (won == 0)
+        finish(future, code, value, free_fn);
+    return won;
+}
+
+int weir_promise_succeed(weir_promise *promise, void *value, weir_value_free_fn free_fn)
+{
+    return promise != NULL ? complete(&promise->future, 0, value, free_fn) : -EINVAL;
+}
+
+int weir_promise_set(weir_promise *promise, int code)
+{
+    if (promise == NULL || code > 0)
+        return -EINVAL;
+    return complete(&promise->future, code, NULL, NULL);
+}
+
+int weir_promise_fail(weir_promise *promise, int code)
+{
+    return code < 0 ? weir_promise_set(promise, code) : -EINVAL;
+}
+
+int weir__future_copy(weir_future *to, weir_future *from)
+{
+    int won = begin(to, true);
+    if (won == 0) {
+        to->source = weir_future_retain(from);
+        finish(to, from->code, from->value, NULL);
+    }
+    return won;
+}
+
+int weir__future_complete(weir_future *future, int code)
+{
+    return complete(future, code, NULL, NULL);
+}
+
+bool weir_promise_set_uncancellable(weir_promise *promise)
+{
+    weir_future *future = &promise->future;
+    uint32_t state = atomic_load_explicit(&future->state, memory_order_acquire);
+    for (;;) {
+        switch (state & STATE) {
+        case PENDING:
+            if (atomic_compare_exchange_weak_explicit(&future->state, &state,
+                                                      (state & WAITED) | UNCANCELLABLE,
+                                                      memory_order_acquire, memory_order_acquire))
+                return true;
+            break;
+        case UNCANCELLABLE:
+            return true;
+        case DONE:
+            return future->code != -ECANCELED;
+        default: /* SETTING lasts for a few instructions of another thread */
+            state = atomic_load_explicit(&future->state, memory_order_acquire);
+        }
+    }
+}
+
+int weir_future_cancel(weir_future *future)
+{
+    if (future == NULL)
+        return -EINVAL;
+    int won = begin(future, false);
+    if (won == 0)
+        finish(future, -ECANCELED, NULL, NULL);
+    return won;
+}
+
+bool weir_future_is_done(const weir_future *future)
+{
+    return future != NULL && state_of(future) == DONE;
+}
+
+int weir_future_code(const weir_future *future)
+{
+    if (future == NULL)
+        return -EINVAL;
+    return state_of(future) == DONE ? future->code : -EINPROGRESS;
+}
+
+void *weir_future_value(const weir_future *future)
+{
+    return weir_future_is_done(future) ? future->value : NULL;
+}
+
+/* Waiting ------------------------------------------------------------------------------------ */
+
+static bool may_wait_for(const weir_future *future)
+{
+    weir_executor *current = weir_executor_current();
+    return current == NULL || (current != future->executor && !weir__executor_is_loop(current));
+}
+
+/* The blocking wait, under a name that a stack trace shows; `until_ns` negative: for ever. */
+static int wait_for_result(weir_future *future, int64_t until_ns)
+{
+    struct timespec until = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
+    int error = 0;
+    pthread_mutex_lock(&wait_lock);
+    uint32_t state = atomic_fetch_or_explicit(&future->state, WAITED, memory_order_acq_rel);
+    while ((state & STATE) != DONE && error == 0) {
+        error = until_ns < 0
+                    ? pthread_cond_wait(&wait_done, &wait_lock)
+                    : pthread_cond_clockwait(&wait_done, &wait_lock, CLOCK_MONOTONIC, &until);
+        state = atomic_load_explicit(&future->state, memory_order_acquire);
+    }
+    pthread_mutex_unlock(&wait_lock);
+    return (state & STATE) == DONE ? 0 : -error;
+}
+
+static int wait_until(weir_future *future, int64_t until_ns)
+{
+    if (future == NULL)
+        return -EINVAL;
+    if (weir_future_is_done(future))
+        return 0;
+    if (!may_wait_for(future))
+        return -EDEADLK;
+    return wait_for_result(future, until_ns);
+}
+
+int weir_future_wait(weir_future *future, int64_t timeout_ns)
+{
+    int64_t until_ns;
+    if (timeout_ns < 0)
+        timeout_ns = 0;
+    int64_t now_ns = weir_clock_now_ns(weir_clock_monotonic());
+    if (__builtin_add_overflow(now_ns, timeout_ns, &until_ns))
+        until_ns = -1;
+    return wait_until(future, until_ns);
+}
+
+int weir_future_await(weir_future *future)
+{
+    int code = wait_until(future, -1);
+    return code == 0 ? weir_future_code(future) : code;
+}
+
+/* Counting ----------------------------------------------------------------------------------- */
+
+static void init(weir_future *future, weir_executor *executor, uint32_t refs)
+{
+    *future = (weir_future){ .executor = executor };
+    atomic_init(&future->refs, refs);
+}
+
+void weir__future_init(weir_future *future, weir_executor *executor)
+{
+    init(future, executor, IMMORTAL);
+}
+
+weir_promise *weir_promise_new(weir_executor *executor)
+{
+    weir_promise *promise = weir__alloc(sizeof *promise);
+    if (promise != NULL)
+        init(&promise->future, executor, 1);
+    return promise;
+}
+
+weir_future *weir_promise_future(weir_promise *promise)
+{
+    return promise != NULL ? &promise->future : NULL;
+}
+
+weir_future *weir_future_retain(weir_future *future)
+{
+    if (future != NULL && atomic_load_explicit(&future->refs, memory_order_relaxed) < IMMORTAL)
+        atomic_fetch_add_explicit(&future->refs, 1, memory_order_relaxed);
+    return future;
+}
+
+weir_promise *weir_promise_retain(weir_promise *promise)
+{
+    weir_future_retain(weir_promise_future(promise));
+    return promise;
+}
+
+/* The last reference goes, and nobody has completed it: tell who waits before it is freed. */
+static void abandon(weir_future *future)
+{
+#ifdef WEIR_DEBUG
+    weir_log(WEIR_LOG_ERROR, "promise", "%p was dropped without a result", (void *)future);
+#endif
+    atomic_store_explicit(&future->refs, 1, memory_order_relaxed);
+    finish(future, -ECANCELED, NULL, NULL);
+    weir_future_release(future);
+}
+
+void weir_future_release(weir_future *future)
+{
+    if (future == NULL || atomic_load_explicit(&future->refs, memory_order_relaxed) >= IMMORTAL)
+        return;
+    if (atomic_fetch_sub_explicit(&future->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (begin(future, true) == 0) {
+        abandon(future);
+        return;
+    }
+    if (future->free_value != NULL)
+        future->free_value(future->value);
+    weir_future_release(future->source);
+    weir__free(future);
+}
+
+void weir_promise_release(weir_promise *promise)
+{
+    weir_future_release(weir_promise_future(promise));
+}
+
+/* A listener that is allocated. */
+typedef struct call_listener {
+    weir_listener listener;
+    weir_done_fn done;
+    void *arg;
+} call_listener;
+
+static void call_done(weir_listener *listener, weir_future *future)
+{
+    call_listener *self = WEIR_CONTAINER(listener, call_listener, listener);
+    weir_done_fn done = self->done;
+    void *arg = self->arg;
+    weir__free(self);
+    done(arg, future);
+}
+
+int weir_future_on_done(weir_future *future, weir_done_fn done, void *arg)
+{
+    if (future == NULL || done == NULL)
+        return -EINVAL;
+    call_listener *self = weir__alloc(sizeof *self);
+    if (self == NULL)
+        return -ENOMEM;
+    *self = (call_listener){ { .done = call_done }, done, arg };
+    weir_future_listen(future, &self->listener);
+    return 0;
+}
+
+/* Constants ---------------------------------------------------------------------------------- */
+
+static void init_constant(weir_future *future, int code)
+{
+    init(future, NULL, IMMORTAL);
+    future->code = code;
+    atomic_init(&future->state, DONE);
+    atomic_init(&future->listeners, CLOSED);
+}
+
+static void init_constants(void)
+{
+    for (int i = 0; i < ERRNO_COUNT; i++)
+        init_constant(&constants[i], -i);
+    for (int i = 0; i < OWN_COUNT; i++)
+        init_constant(&constants[ERRNO_COUNT + i], WEIR_EOF - i);
+}
+
+weir_future *weir_future_completed(int code)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, init_constants);
+    if (code <= 0 && code > -ERRNO_COUNT)
+        return &constants[-code];
+    if (code <= WEIR_EOF && code > WEIR_EOF - OWN_COUNT)
+        return &constants[ERRNO_COUNT + (WEIR_EOF - code)];
+    return &constants[EINVAL];
+}

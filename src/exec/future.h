@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* The struct behind both faces of a result, for who embeds one. */
+#ifndef WEIR_EXEC_FUTURE_H
+#define WEIR_EXEC_FUTURE_H
+
+#include <weir/future.h>
+
+#include <stdatomic.h>
+
+struct weir_future {
+    _Atomic(uint32_t) refs;
+    _Atomic(uint32_t) state;
+    int code;
+    weir_executor *executor; /* where listeners run; NULL: where it is completed */
+    void *value;
+    weir_value_free_fn free_value;
+    weir_future *source;                /* whom the value was taken from, kept alive for it */
+    _Atomic(weir_listener *) listeners; /* newest first */
+    /* While its listeners are being told: */
+    weir_listener *batch; /* those taken off the list */
+    weir_future *next;    /* the next one to be told about on this thread */
+    weir_task task;       /* carries it to its executor */
+};
+
+struct weir_promise {
+    weir_future future;
+};
+
+/* Completes `to` with the result of `from`, which is complete, and keeps that alive for the value.
+ * -EALREADY. */
+int weir__future_copy(weir_future *to, weir_future *from);
+
+/* A pending future that is part of an object: counting leaves it alone, the object's owner ends it.
+ */
+void weir__future_init(weir_future *future, weir_executor *executor);
+
+/* Completes an embedded one; -EALREADY. Never allocates. */
+int weir__future_complete(weir_future *future, int code);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* A queue of tasks: many producers, one consumer, and a bound when one is asked for. */
+#ifndef WEIR_EXEC_TASK_QUEUE_H
+#define WEIR_EXEC_TASK_QUEUE_H
+
+#include "base/mpsc.h"
+
+#include <weir/executor.h>
+
+typedef struct weir_task_queue {
+    weir_mpsc mpsc;
+    _Atomic(uint32_t) count; /* how many are in it; kept only with a bound */
+    uint32_t bound;          /* 0: none */
+    weir_task *first_back;   /* the consumer's: tasks that come before the others */
+} weir_task_queue;
+
+/* `bound` above 0 is raised to 16, so that weir's own tasks always find room. */
+void weir__task_queue_init(weir_task_queue *queue, uint32_t bound);
+
+/* Any thread. -EAGAIN when the queue is at its bound. */
+int weir__task_queue_push(weir_task_queue *queue, weir_task *task);
+
+/* The same for tasks that must not be refused. */
+void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task);
+
+/* Consumer only. NULL when there is none now: weir__task_queue_is_empty tells whether one is on its
+ * way. */
+weir_task *weir__task_queue_pop(weir_task_queue *queue);
+
+bool weir__task_queue_is_empty(weir_task_queue *queue);
+
+/* Consumer only. Takes out a task that was pushed before and not popped; the order of the others
+ * stays. */
+void weir__task_queue_take_back(weir_task_queue *queue, weir_task *task);
+
+#endif

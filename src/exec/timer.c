@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/* Timers: from scheduling to firing, and how any thread can cancel at any moment. */
+#include "exec/timer.h"
+
+#include "base/assert.h"
+
+#include <errno.h>
+
+/*
+ * Where a timer is. Its task carries it to the executor's thread, in three roles: to be armed, to
+ * fire, to be disarmed; so it is in the queue in at most one of them. A cancel that finds it there
+ * leaves its wish in the state, for the task to find.
+ *
+ *   IDLE -> ARMING -> ARMED -> DUE -> IDLE, fire           once
+ *              |        |       |--> FIRING -> ARMED       periodic
+ *              v        v       v       v
+ *        ARMING_C.  DISARMING  DUE_C.  FIRING_C.           cancelled, all -> IDLE
+ */
+enum {
+    IDLE,
+    ARMING,           /* its task is on its way to put it into the heap */
+    ARMED,            /* in the heap */
+    DUE,              /* its time has come, its task waits to run */
+    FIRING,           /* in fire, and will be armed again */
+    ARMING_CANCELLED, /* the same, with a cancel to be found */
+    DUE_CANCELLED,
+    FIRING_CANCELLED,
+    DISARMING, /* its task is on its way to take it out of the heap */
+};
+
+static bool change(weir_timer *timer, uint32_t from, uint32_t to)
+{
+    return atomic_compare_exchange_strong_explicit(&timer->state, &from, to, memory_order_acq_rel,
+                                                   memory_order_acquire);
+}
+
+static uint32_t state_of(const weir_timer *timer)
+{
+    return atomic_load_explicit(&timer->state, memory_order_acquire);
+}
+
+static weir_timer *timer_of(weir_heap_node *node)
+{
+    return WEIR_CONTAINER(node, weir_timer, node);
+}
+
+static void count_timers(weir_executor *executor)
+{
+    atomic_store_explicit(&executor->timer_count, executor->timers.count, memory_order_relaxed);
+}
+
+static int64_t later(int64_t time_ns, int64_t by_ns)
+{
+    int64_t sum_ns;
+    return __builtin_add_overflow(time_ns, by_ns, &sum_ns) ? INT64_MAX : sum_ns;
+}
+
+/* The timer is its owner's again. */
+static void end_cancelled(weir_timer *timer)
+{
+    atomic_store_explicit(&timer->state, IDLE, memory_order_release);
+    if (timer->cancelled != NULL)
+        timer->cancelled(timer);
+}
+
+/* Puts it into the heap; its state says that nobody else does. */
+static int arm(weir_timer *timer)
+{
+    weir_executor *executor = timer->executor;
+    if (weir_executor_get_state(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN)
+        return WEIR_ESHUTDOWN;
+    int code = weir__heap_push(&executor->timers, &timer->node, timer->deadline_ns);
+    count_timers(executor);
+    return code;
+}
+
+static void disarm(weir_timer *timer)
+{
+    weir__heap_remove(&timer->executor->timers, &timer->node);
+    count_timers(timer->executor);
+}
+
+static int fire_periodic(weir_timer *timer)
+{
+    int code = timer->fire(timer);
+    weir_executor *executor = timer->executor;
+    timer->deadline_ns = timer->period_ns > 0
+                             ? later(timer->deadline_ns, timer->period_ns)
+                             : later(weir__executor_read_clock(executor), -timer->period_ns);
+    if (code < 0 || !change(timer, FIRING, ARMED)) {
+        end_cancelled(timer);
+    } else if (arm(timer) < 0) {
+        /* No memory, or no time any more. A cancel may have come from elsewhere just now; then its
+         * task ends it. */
+        if (change(timer, ARMED, FIRING))
+            end_cancelled(timer);
+    }
+    return code;
+}
+
+static int run_timer(weir_task *task)
+{
+    weir_timer *timer = WEIR_CONTAINER(task, weir_timer, task);
+    switch (state_of(timer)) {
+    case ARMING:
+        if (change(timer, ARMING, ARMED) && arm(timer) == 0)
+            return 0;
+        if (!change(timer, ARMED, ARMING) && state_of(timer) == DISARMING)
+            return 0; /* cancelled just now, by a task that is on its way */
+        end_cancelled(timer);
+        return 0;
+    case DUE:
+        if (timer->period_ns != 0 && change(timer, DUE, FIRING))
+            return fire_periodic(timer);
+        if (timer->period_ns == 0 && change(timer, DUE, IDLE))
+            return timer->fire(timer);
+        end_cancelled(timer);
+        return 0;
+    default: /* one of the cancelled */
+        disarm(timer);
+        end_cancelled(timer);
+        return 0;
+    }
+}
+
+/* The executor ended with the task still in its queue. */
+static void drop_timer(weir_task *task)
+{
+    end_cancelled(WEIR_CONTAINER(task, weir_timer, task));
+}
+
+/* Scheduling --------------------------------------------------------------------------------- */
+
+static int schedule(weir_timer *timer, weir_executor *executor, int64_t delay_ns, int64_t period_ns)
+{
+    if (timer == NULL || timer->fire == NULL || executor == NULL)
+        return -EINVAL;
+    if (!change(timer, IDLE, ARMING))
+        return -EBUSY;
+    bool is_inside = weir_executor_is_current(executor);
+    int64_t now_ns = is_inside ? executor->now_ns : weir_clock_now_ns(executor->clock);
+    timer->executor = executor;
+    timer->deadline_ns = later(now_ns, delay_ns > 0 ? delay_ns : 0);
+    timer->period_ns = period_ns;
+    timer->task = (weir_task){ .run = run_timer, .dropped = drop_timer, .name = timer->name };
+    int code;
+    if (is_inside) {
+        code = arm(timer);
+        atomic_store_explicit(&timer->state, code == 0 ? ARMED : IDLE, memory_order_release);
+    } else if ((code = weir_executor_post(executor, &timer->task)) < 0) {
+        atomic_store_explicit(&timer->state, IDLE, memory_order_release);
+    }
+    return code;
+}
+
+int weir_timer_schedule(weir_timer *timer, weir_executor *executor, int64_t delay_ns)
+{
+    return schedule(timer, executor, delay_ns, 0);
+}
+
+int weir_timer_schedule_at_rate(weir_timer *timer, weir_executor *executor, int64_t delay_ns,
+                                int64_t period_ns)
+{
+    return period_ns > 0 ? schedule(timer, executor, delay_ns, period_ns) : -EINVAL;
+}
+
+int weir_timer_schedule_with_delay(weir_timer *timer, weir_executor *executor, int64_t delay_ns,
+                                   int64_t period_ns)
+{
+    return period_ns > 0 ? schedule(timer, executor, delay_ns, -period_ns) : -EINVAL;
+}
+
+int weir_timer_reschedule(weir_timer *timer, int64_t delay_ns)
+{
+    if (timer == NULL || state_of(timer) != ARMED)
+        return -EINVAL;
+    if (!weir_executor_is_current(timer->executor))
+        return -EPERM;
+    timer->deadline_ns = later(timer->executor->now_ns, delay_ns > 0 ? delay_ns : 0);
+    weir__heap_update(&timer->executor->timers, &timer->node, timer->deadline_ns);
+    return 0;
+}
+
+int weir_timer_cancel(weir_timer *timer)
+{
+    if (timer == NULL)
+        return -EINVAL;
+    for (;;) {
+        switch (state_of(timer)) {
+        case ARMING:
+            if (change(timer, ARMING, ARMING_CANCELLED))
+                return 0;
+            break;
+        case DUE:
+            if (change(timer, DUE, DUE_CANCELLED))
+                return 0;
+            break;
+        case FIRING:
+            if (change(timer, FIRING, FIRING_CANCELLED))
+                return 0;
+            break;
+        case ARMED:
+            if (!change(timer, ARMED, DISARMING))
+                break;
+            if (weir_executor_is_current(timer->executor)) {
+                disarm(timer);
+                end_cancelled(timer);
+                return 0;
+            }
+            if (weir__executor_post_always(timer->executor, &timer->task) < 0)
+                end_cancelled(timer);
+            return 0;
+        default:
+            return -EALREADY;
+        }
+    }
+}
+
+/* For the executor --------------------------------------------------------------------------- */
+
+bool weir__timers_move_due(weir_executor *executor)
+{
+    weir_heap_node *first;
+    while ((first = weir__heap_first(&executor->timers)) != NULL &&
+           first->key <= executor->now_ns) {
+        weir_timer *timer = timer_of(first);
+        /* The task is pushed first: the queue may be full, and then the timer stays where it is. */
+        if (state_of(timer) == ARMED) {
+            if (!change(timer, ARMED, DUE))
+                continue;
+            if (weir__task_queue_push(&executor->tasks, &timer->task) < 0) {
+                /* A cancel may have come in between, and found it due. */
+                if (!change(timer, DUE, ARMED)) {
+                    disarm(timer);
+                    end_cancelled(timer);
+                    continue;
+                }
+                return false;
+            }
+        }
+        /* Else somebody is cancelling it: its task comes and finds it out of the heap. */
+        disarm(timer);
+    }
+    return true;
+}
+
+void weir__timers_cancel_all(weir_executor *executor)
+{
+    weir_heap_node *first;
+    while ((first = weir__heap_first(&executor->timers)) != NULL) {
+        weir_timer *timer = timer_of(first);
+        if (change(timer, ARMED, DISARMING)) {
+            disarm(timer);
+            end_cancelled(timer);
+        } else {
+            disarm(timer); /* somebody was faster: its task is on its way */
+        }
+    }
+}
