@@ -24,14 +24,15 @@ typedef struct weir_future weir_future;
 
 /* The writer's face -------------------------------------------------------------------------- */
 
-/** A pending promise with one reference. Listeners run on `executor`, or, when that is NULL, on the
- * thread that completes it. NULL: no memory. */
+/** A pending promise with one reference. Listeners run on `executor`, which must outlive it, or,
+ * when that is NULL, on the thread that completes it. NULL: no memory. */
 WEIR_API weir_promise *weir_promise_new(weir_executor *executor);
 
 WEIR_API weir_promise *weir_promise_retain(weir_promise *promise);
 
-/** Gives a reference back. A promise that nobody completed is then cancelled, and in debug builds
- * reported: somebody forgot it. NULL is fine. */
+/** Gives a reference back. With the last one to the promise (futures do not count) a result that
+ * nobody has set is set to -ECANCELED, and in debug builds that is reported: somebody forgot it.
+ * NULL is fine. */
 WEIR_API void weir_promise_release(weir_promise *promise);
 
 /** Destroys a promise's value, once, when the last reference goes. */

@@ -80,6 +80,14 @@ static void discard(weir_promise *promise)
     weir_promise_release(promise);
 }
 
+/* A reference to the future, for the one to the promise. */
+static weir_future *reader_of(weir_promise *promise)
+{
+    weir_future *future = weir_future_retain(weir_promise_future(promise));
+    weir_promise_release(promise);
+    return future;
+}
+
 int weir_executor_submit(weir_executor *executor, weir_call_fn fn, void *arg, weir_future **future)
 {
     if (executor == NULL || fn == NULL || future == NULL)
@@ -91,7 +99,7 @@ int weir_executor_submit(weir_executor *executor, weir_call_fn fn, void *arg, we
     if (code < 0)
         discard(promise);
     else
-        *future = weir_promise_future(promise);
+        *future = reader_of(promise);
     return code;
 }
 
@@ -163,9 +171,10 @@ int weir_executor_schedule(weir_executor *executor, weir_call_fn fn, void *arg, 
         return code;
     }
     weir_future_listen(weir_promise_future(promise), &self->cancelled);
+    weir_future *reader = reader_of(promise);
     if (future != NULL)
-        *future = weir_promise_future(promise);
+        *future = reader;
     else
-        weir_promise_release(promise);
+        weir_future_release(reader);
     return 0;
 }

@@ -10,7 +10,8 @@
 
 typedef struct follower {
     weir_listener from_done, to_done;
-    weir_future *from, *to;
+    weir_future *from;
+    weir_promise *to;
     _Atomic(int) left; /* of the two to be told */
 } follower;
 
@@ -19,14 +20,14 @@ static void end_half(follower *self)
     if (atomic_fetch_sub_explicit(&self->left, 1, memory_order_acq_rel) != 1)
         return;
     weir_future_release(self->from);
-    weir_future_release(self->to);
+    weir_promise_release(self->to);
     weir__free(self);
 }
 
 static void follow(weir_listener *listener, weir_future *from)
 {
     follower *self = WEIR_CONTAINER(listener, follower, from_done);
-    weir__future_copy(self->to, from);
+    weir__future_copy(weir_promise_future(self->to), from);
     end_half(self);
 }
 
@@ -49,10 +50,10 @@ int weir_promise_follow(weir_promise *to, weir_future *from)
         .from_done = { .done = follow },
         .to_done = { .done = cancel_source },
         .from = weir_future_retain(from),
-        .to = weir_future_retain(weir_promise_future(to)),
+        .to = weir_promise_retain(to),
         .left = 2,
     };
-    weir_future_listen(self->to, &self->to_done);
+    weir_future_listen(weir_promise_future(to), &self->to_done);
     weir_future_listen(from, &self->from_done);
     return 0;
 }

@@ -188,6 +188,23 @@ static int reject(weir_executor *executor, weir_task *task)
 
 static int start(weir_executor *executor, weir_task_queue *queue, weir_task *task);
 
+/* A task was pushed from another thread: makes sure that somebody takes it, or takes it back. */
+static int arrived(weir_executor *executor, weir_task_queue *queue, weir_task *task, bool wakes)
+{
+    bool has_own = false;
+    switch (state_of(executor)) {
+    case WEIR_EXECUTOR_NOT_STARTED:
+        return start(executor, queue, task);
+    case WEIR_EXECUTOR_TERMINATED:
+        drop_tasks(executor, task, &has_own);
+        return has_own ? WEIR_ESHUTDOWN : 0;
+    default:
+        if (wakes)
+            wake_if_asleep(executor);
+        return 0;
+    }
+}
+
 static int try_post(weir_executor *executor, weir_task_queue *queue, weir_task *task, bool wakes)
 {
     if (state_of(executor) >= WEIR_EXECUTOR_SHUTDOWN)
@@ -196,19 +213,7 @@ static int try_post(weir_executor *executor, weir_task_queue *queue, weir_task *
         return -EAGAIN;
     if (weir_executor_is_current(executor))
         return 0;
-    switch (state_of(executor)) {
-    case WEIR_EXECUTOR_NOT_STARTED:
-        return start(executor, queue, task);
-    case WEIR_EXECUTOR_TERMINATED: {
-        bool has_own = false;
-        drop_tasks(executor, task, &has_own);
-        return has_own ? WEIR_ESHUTDOWN : 0;
-    }
-    default:
-        if (wakes)
-            wake_if_asleep(executor);
-        return 0;
-    }
+    return arrived(executor, queue, task, wakes);
 }
 
 static int post(weir_executor *executor, weir_task_queue *queue, weir_task *task, bool wakes)
@@ -246,12 +251,7 @@ int weir__executor_post_always(weir_executor *executor, weir_task *task)
     weir__task_queue_push_always(&executor->tasks, task);
     if (weir_executor_is_current(executor))
         return 0;
-    bool has_own = false;
-    if (state_of(executor) == WEIR_EXECUTOR_TERMINATED)
-        drop_tasks(executor, task, &has_own);
-    else
-        wake_if_asleep(executor);
-    return has_own ? WEIR_ESHUTDOWN : 0;
+    return arrived(executor, &executor->tasks, task, true);
 }
 
 /* Running ------------------------------------------------------------------------------------ */

@@ -99,8 +99,8 @@ void weir__executor_release(weir_executor *executor);
 /* Waits for the end of weir's own thread, after termination; nothing for threads of others. */
 void weir__executor_join(weir_executor *executor);
 
-/* Posts what must not be refused: no bound, no start of a thread. WEIR_ESHUTDOWN after termination
- * only. */
+/* Posts what must not be refused, bound or not. WEIR_ESHUTDOWN after termination, or what starting
+ * the thread failed with. */
 int weir__executor_post_always(weir_executor *executor, weir_task *task);
 
 /* Posts a task once more that found the queue full, without asking for the rejection again. */

@@ -162,6 +162,8 @@ static bool is_constant(const weir_future *future)
 
 void weir_future_listen(weir_future *future, weir_listener *listener)
 {
+    if (future == NULL || listener == NULL)
+        return;
     if (is_constant(future)) {
         tell_late(future, listener);
         return;
@@ -261,6 +263,8 @@ int weir__future_complete(weir_future *future, int code)
 
 bool weir_promise_set_uncancellable(weir_promise *promise)
 {
+    if (promise == NULL)
+        return false;
     weir_future *future = &promise->future;
     uint32_t state = atomic_load_explicit(&future->state, memory_order_acquire);
     for (;;) {
@@ -377,8 +381,10 @@ void weir__future_init(weir_future *future, weir_executor *executor)
 weir_promise *weir_promise_new(weir_executor *executor)
 {
     weir_promise *promise = weir__alloc(sizeof *promise);
-    if (promise != NULL)
+    if (promise != NULL) {
         init(&promise->future, executor, 1);
+        atomic_init(&promise->writers, 1);
+    }
     return promise;
 }
 
@@ -396,40 +402,39 @@ weir_future *weir_future_retain(weir_future *future)
 
 weir_promise *weir_promise_retain(weir_promise *promise)
 {
-    weir_future_retain(weir_promise_future(promise));
+    if (promise != NULL) {
+        atomic_fetch_add_explicit(&promise->writers, 1, memory_order_relaxed);
+        weir_future_retain(&promise->future);
+    }
     return promise;
-}
-
-/* The last reference goes, and nobody has completed it: tell who waits before it is freed. */
-static void abandon(weir_future *future)
-{
-#ifdef WEIR_DEBUG
-    weir_log(WEIR_LOG_ERROR, "promise", "%p was dropped without a result", (void *)future);
-#endif
-    atomic_store_explicit(&future->refs, 1, memory_order_relaxed);
-    finish(future, -ECANCELED, NULL, NULL);
-    weir_future_release(future);
 }
 
 void weir_future_release(weir_future *future)
 {
-    if (future == NULL || atomic_load_explicit(&future->refs, memory_order_relaxed) >= IMMORTAL)
-        return;
-    if (atomic_fetch_sub_explicit(&future->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    if (begin(future, true) == 0) {
-        abandon(future);
-        return;
+    /* A loop: a future may hold the last reference to the one its value came from, and so on. */
+    while (future != NULL && atomic_load_explicit(&future->refs, memory_order_relaxed) < IMMORTAL &&
+           atomic_fetch_sub_explicit(&future->refs, 1, memory_order_acq_rel) == 1) {
+        weir_future *source = future->source;
+        if (future->free_value != NULL)
+            future->free_value(future->value);
+        weir__free(future);
+        future = source;
     }
-    if (future->free_value != NULL)
-        future->free_value(future->value);
-    weir_future_release(future->source);
-    weir__free(future);
 }
 
 void weir_promise_release(weir_promise *promise)
 {
-    weir_future_release(weir_promise_future(promise));
+    if (promise == NULL)
+        return;
+    /* The last who could complete it goes: who waits is told that nobody will. */
+    if (atomic_fetch_sub_explicit(&promise->writers, 1, memory_order_acq_rel) == 1 &&
+        begin(&promise->future, true) == 0) {
+#ifdef WEIR_DEBUG
+        weir_log(WEIR_LOG_ERROR, "promise", "%p was dropped without a result", (void *)promise);
+#endif
+        finish(&promise->future, -ECANCELED, NULL, NULL);
+    }
+    weir_future_release(&promise->future);
 }
 
 /* A listener that is allocated. */

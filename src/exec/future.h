@@ -24,6 +24,7 @@ struct weir_future {
 
 struct weir_promise {
     weir_future future;
+    _Atomic(uint32_t) writers; /* of the references, those to the promise */
 };
 
 /* Completes `to` with the result of `from`, which is complete, and keeps that alive for the value.

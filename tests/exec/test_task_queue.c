@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* The task queue: its order, its bound, and taking a task back. */
+#include "harness.h"
+
+#include "exec/task_queue.h"
+
+#include <errno.h>
+
+static void comes_out_in_order(void **state)
+{
+    (void)state;
+    weir_task_queue queue;
+    weir_task tasks[5] = { { .name = NULL } };
+    weir__task_queue_init(&queue, 0);
+    assert_true(weir__task_queue_is_empty(&queue));
+    assert_null(weir__task_queue_pop(&queue));
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 5; i++)
+            assert_int_equal(weir__task_queue_push(&queue, &tasks[i]), 0);
+        assert_false(weir__task_queue_is_empty(&queue));
+        for (int i = 0; i < 5; i++)
+            assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
+        assert_true(weir__task_queue_is_empty(&queue));
+    }
+}
+
+static void refuses_at_its_bound(void **state)
+{
+    (void)state;
+    static const uint32_t bounds[][2] = { { 1, 16 }, { 15, 16 }, { 16, 16 }, { 17, 17 } };
+    for (int b = 0; b < 4; b++) {
+        weir_task_queue queue;
+        weir_task tasks[18] = { { .name = NULL } };
+        uint32_t bound = bounds[b][1];
+        weir__task_queue_init(&queue, bounds[b][0]);
+        for (uint32_t i = 0; i < bound; i++)
+            assert_int_equal(weir__task_queue_push(&queue, &tasks[i]), 0);
+        assert_int_equal(weir__task_queue_push(&queue, &tasks[bound]), -EAGAIN);
+        assert_int_equal(atomic_load(&queue.count), bound);
+        assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[0]);
+        assert_int_equal(weir__task_queue_push(&queue, &tasks[bound]), 0);
+        for (uint32_t i = 1; i <= bound; i++)
+            assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
+        assert_null(weir__task_queue_pop(&queue));
+        assert_int_equal(atomic_load(&queue.count), 0);
+    }
+}
+
+static void push_always_goes_beyond_the_bound(void **state)
+{
+    (void)state;
+    weir_task_queue queue;
+    weir_task tasks[20] = { { .name = NULL } };
+    weir__task_queue_init(&queue, 16);
+    for (int i = 0; i < 20; i++)
+        weir__task_queue_push_always(&queue, &tasks[i]);
+    assert_int_equal(atomic_load(&queue.count), 20);
+    weir_task more = { .name = NULL };
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(weir__task_queue_push(&queue, &more), -EAGAIN);
+        assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
+    }
+    assert_int_equal(weir__task_queue_push(&queue, &more), 0);
+    for (int i = 5; i < 20; i++)
+        assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
+    assert_ptr_equal(weir__task_queue_pop(&queue), &more);
+}
+
+static void unbounded_one_counts_nothing(void **state)
+{
+    (void)state;
+    weir_task_queue queue;
+    weir_task task = { .name = NULL };
+    weir__task_queue_init(&queue, 0);
+    assert_int_equal(weir__task_queue_push(&queue, &task), 0);
+    assert_int_equal(atomic_load(&queue.count), 0);
+    assert_ptr_equal(weir__task_queue_pop(&queue), &task);
+}
+
+/* Each of five is taken back; the others come in their order, and new ones behind them. */
+static void task_taken_back_leaves_the_order_of_the_others(void **state)
+{
+    (void)state;
+    for (int taken = 0; taken < 5; taken++) {
+        weir_task_queue queue;
+        weir_task tasks[6] = { { .name = NULL } };
+        weir__task_queue_init(&queue, 16);
+        for (int i = 0; i < 5; i++)
+            assert_int_equal(weir__task_queue_push(&queue, &tasks[i]), 0);
+        weir__task_queue_take_back(&queue, &tasks[taken]);
+        assert_int_equal(atomic_load(&queue.count), 4);
+        assert_int_equal(weir__task_queue_push(&queue, &tasks[5]), 0);
+        for (int i = 0; i < 6; i++) {
+            assert_false(weir__task_queue_is_empty(&queue));
+            if (i != taken)
+                assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
+        }
+        assert_true(weir__task_queue_is_empty(&queue));
+        assert_int_equal(atomic_load(&queue.count), 0);
+    }
+}
+
+static void tasks_are_taken_back_one_after_another(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 6; first++) {
+        for (int second = 0; second < 6; second++) {
+            if (first == second)
+                continue;
+            weir_task_queue queue;
+            weir_task tasks[6] = { { .name = NULL } };
+            weir__task_queue_init(&queue, 0);
+            for (int i = 0; i < 6; i++)
+                assert_int_equal(weir__task_queue_push(&queue, &tasks[i]), 0);
+            weir__task_queue_take_back(&queue, &tasks[first]);
+            weir__task_queue_take_back(&queue, &tasks[second]);
+            for (int i = 0; i < 6; i++) {
+                if (i != first && i != second)
+                    assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
+            }
+            assert_true(weir__task_queue_is_empty(&queue));
+        }
+    }
+}
+
+static void only_task_taken_back_leaves_an_empty_queue(void **state)
+{
+    (void)state;
+    weir_task_queue queue;
+    weir_task task = { .name = NULL };
+    weir__task_queue_init(&queue, 16);
+    assert_int_equal(weir__task_queue_push(&queue, &task), 0);
+    weir__task_queue_take_back(&queue, &task);
+    assert_true(weir__task_queue_is_empty(&queue));
+    assert_null(weir__task_queue_pop(&queue));
+    assert_int_equal(weir__task_queue_push(&queue, &task), 0);
+    assert_ptr_equal(weir__task_queue_pop(&queue), &task);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        weir_case(comes_out_in_order),
+        weir_case(refuses_at_its_bound),
+        weir_case(push_always_goes_beyond_the_bound),
+        weir_case(unbounded_one_counts_nothing),
+        weir_case(task_taken_back_leaves_the_order_of_the_others),
+        weir_case(tasks_are_taken_back_one_after_another),
+        weir_case(only_task_taken_back_leaves_an_empty_queue),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,608 @@
+/* SPDX-License-Identifier: MIT */
+/* Timers: when they fire, how they are cancelled, and that each schedule ends in one of the two. */
+#include "executors.h"
+
+#include <weir/timer.h>
+
+#define START_NS WEIR_SECONDS(100)
+
+/* One executor with a clock that the test moves. */
+typedef struct bench {
+    weir_virtual_clock clock;
+    weir_group *group;
+    weir_executor *executor;
+} bench;
+
+static void bench_begin(bench *self, int bound)
+{
+    weir_virtual_clock_init(&self->clock, START_NS);
+    self->group = new_group(&(weir_executors_config){
+        .count = 1, .clock = &self->clock.clock, .max_pending_tasks = bound });
+    self->executor = weir_group_at(self->group, 0);
+}
+
+/* Moves the clock and waits until the executor has seen it and done what is due. */
+static void bench_advance(bench *self, int64_t step_ns)
+{
+    weir_virtual_clock_advance(&self->clock, step_ns);
+    wait_for_passes(self->executor);
+    settle(self->executor);
+}
+
+typedef struct clockwork {
+    weir_timer timer;
+    atomic_int fires, cancels;
+    atomic_int *next; /* gives out places, when there is one */
+    int place, fail_at, cancel_at, last_code;
+    weir_virtual_clock *clock; /* moved by each fire, when there is one */
+    int64_t slow_ns;
+} clockwork;
+
+static int clockwork_fire(weir_timer *timer)
+{
+    clockwork *self = WEIR_CONTAINER(timer, clockwork, timer);
+    if (self->next != NULL)
+        self->place = atomic_fetch_add(self->next, 1);
+    if (self->clock != NULL)
+        weir_virtual_clock_advance(self->clock, self->slow_ns);
+    int fires = atomic_fetch_add(&self->fires, 1) + 1;
+    if (fires == self->cancel_at)
+        self->last_code = weir_timer_cancel(timer);
+    return fires == self->fail_at ? -EIO : 0;
+}
+
+static void clockwork_cancelled(weir_timer *timer)
+{
+    atomic_fetch_add(&WEIR_CONTAINER(timer, clockwork, timer)->cancels, 1);
+}
+
+#define CLOCKWORK                                                                                  \
+    (clockwork)                                                                                    \
+    {                                                                                              \
+        .timer = {.fire = clockwork_fire, .cancelled = clockwork_cancelled, .name = "clockwork" }  \
+    }
+
+static int fires_of(clockwork *self)
+{
+    return atomic_load(&self->fires);
+}
+
+static int cancels_of(clockwork *self)
+{
+    return atomic_load(&self->cancels);
+}
+
+static void s071_timers_fire_by_deadline_then_by_order(void **state)
+{
+    (void)state;
+    enum { COUNT = 1000 };
+    static clockwork timers[COUNT];
+    bench b;
+    bench_begin(&b, 0);
+    atomic_int next = 0;
+    for (int i = 0; i < COUNT; i++) {
+        timers[i] = CLOCKWORK;
+        timers[i].next = &next;
+        int64_t delay_ns = 1 + i * 7 % 10;
+        assert_int_equal(weir_timer_schedule(&timers[i].timer, b.executor, delay_ns), 0);
+    }
+    settle(b.executor);
+    bench_advance(&b, 10);
+    end_group(b.group);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(timers[i].fires, 1);
+        assert_int_equal(timers[i].place, (i * 7 % 10) * 100 + i / 10);
+    }
+}
+
+/* Two nodes with one key and, which cannot be, one id. */
+static void forge_equal_ids(void *arg)
+{
+    (void)arg;
+    weir_heap heap = { .next_id = 0 };
+    weir_heap_node first = { .place = 0 }, second = { .place = 0 };
+    weir__heap_push(&heap, &first, 5);
+    heap.next_id = 0;
+    weir__heap_push(&heap, &second, 5);
+}
+
+static void s072_two_timers_with_one_id_are_a_bug(void **state)
+{
+    (void)state;
+    if (HARNESS_MISUSE_ABORTS)
+        harness_expect_abort(forge_equal_ids, NULL, "node->id");
+}
+
+static void s073_no_memory_before_the_first_timer(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    settle(b.executor);
+    weir_allocator_stats before, between, after;
+    weir_allocator_get_stats(&before);
+    settle(b.executor);
+    weir_allocator_get_stats(&between);
+    assert_int_equal(between.live, before.live);
+    static clockwork timers[11];
+    for (int i = 0; i < 11; i++) {
+        timers[i] = CLOCKWORK;
+        assert_int_equal(weir_timer_schedule(&timers[i].timer, b.executor, 1), 0);
+    }
+    settle(b.executor);
+    weir_allocator_get_stats(&after);
+    assert_int_equal(after.allocations, before.allocations + 1);
+    end_group(b.group);
+}
+
+static void s075_negative_delay_is_none(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork negative = CLOCKWORK, least = CLOCKWORK;
+    assert_int_equal(weir_timer_schedule(&negative.timer, b.executor, -WEIR_SECONDS(5)), 0);
+    assert_int_equal(weir_timer_schedule(&least.timer, b.executor, INT64_MIN), 0);
+    WAIT_FOR(fires_of(&negative) == 1 && fires_of(&least) == 1);
+    end_group(b.group);
+    assert_int_equal(cancels_of(&negative), 0);
+}
+
+static void s076_huge_delay_never_comes(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork huge = CLOCKWORK, large = CLOCKWORK;
+    assert_int_equal(weir_timer_schedule(&huge.timer, b.executor, INT64_MAX), 0);
+    assert_int_equal(weir_timer_schedule(&large.timer, b.executor, INT64_MAX - START_NS - 1), 0);
+    settle(b.executor);
+    bench_advance(&b, WEIR_SECONDS(1000000000));
+    assert_int_equal(stats_of(b.executor).timers, 2);
+    end_group(b.group);
+    assert_int_equal(fires_of(&huge) + fires_of(&large), 0);
+    assert_int_equal(cancels_of(&huge), 1);
+    assert_int_equal(cancels_of(&large), 1);
+}
+
+static void s077_not_before_its_time(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork t = CLOCKWORK;
+    assert_int_equal(weir_timer_schedule(&t.timer, b.executor, 100), 0);
+    settle(b.executor);
+    bench_advance(&b, 99);
+    assert_int_equal(fires_of(&t), 0);
+    assert_int_equal(stats_of(b.executor).timers, 1);
+    bench_advance(&b, 1);
+    assert_int_equal(fires_of(&t), 1);
+    assert_int_equal(stats_of(b.executor).timers, 0);
+    end_group(b.group);
+    assert_int_equal(cancels_of(&t), 0);
+}
+
+static void s078_timers_beyond_the_bound_come_in_the_next_pass(void **state)
+{
+    (void)state;
+    enum { COUNT = 100 };
+    static clockwork timers[COUNT];
+    bench b;
+    bench_begin(&b, 16);
+    atomic_int next = 0;
+    for (int i = 0; i < COUNT; i++) {
+        timers[i] = CLOCKWORK;
+        timers[i].next = &next;
+        assert_int_equal(weir_timer_schedule(&timers[i].timer, b.executor, 1), 0);
+        settle(b.executor);
+    }
+    weir_virtual_clock_advance(&b.clock, 1);
+    weir_executor_wake(b.executor);
+    WAIT_FOR(atomic_load(&next) == COUNT);
+    end_group(b.group);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(timers[i].fires, 1);
+        assert_int_equal(timers[i].place, i);
+    }
+}
+
+static void s079_rate_catches_up(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork t = CLOCKWORK;
+    assert_int_equal(weir_timer_schedule_at_rate(&t.timer, b.executor, 50, 100), 0);
+    settle(b.executor);
+    bench_advance(&b, 50);
+    assert_int_equal(fires_of(&t), 1);
+    bench_advance(&b, 99);
+    assert_int_equal(fires_of(&t), 1);
+    bench_advance(&b, 1);
+    assert_int_equal(fires_of(&t), 2);
+    weir_virtual_clock_advance(&b.clock, 500);
+    weir_executor_wake(b.executor);
+    WAIT_FOR(fires_of(&t) == 7);
+    bench_advance(&b, 99);
+    assert_int_equal(fires_of(&t), 7);
+    end_group(b.group);
+    assert_int_equal(cancels_of(&t), 1);
+}
+
+static void s079_delay_does_not_catch_up(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork t = CLOCKWORK;
+    t.clock = &b.clock;
+    t.slow_ns = 500; /* each fire takes this long */
+    assert_int_equal(weir_timer_schedule_with_delay(&t.timer, b.executor, 50, 100), 0);
+    settle(b.executor);
+    bench_advance(&b, 50);
+    assert_int_equal(fires_of(&t), 1);
+    bench_advance(&b, 99);
+    assert_int_equal(fires_of(&t), 1);
+    bench_advance(&b, 1);
+    assert_int_equal(fires_of(&t), 2);
+    bench_advance(&b, 0);
+    assert_int_equal(fires_of(&t), 2);
+    end_group(b.group);
+    assert_int_equal(cancels_of(&t), 1);
+}
+
+static void failing_periodic_timer_ends(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork t = CLOCKWORK;
+    t.fail_at = 2;
+    harness_log_begin(WEIR_LOG_WARN);
+    assert_int_equal(weir_timer_schedule_at_rate(&t.timer, b.executor, 0, 10), 0);
+    settle(b.executor);
+    bench_advance(&b, 100);
+    WAIT_FOR(cancels_of(&t) == 1);
+    assert_int_equal(fires_of(&t), 2);
+    end_group(b.group);
+    assert_true(harness_log_has("clockwork failed"));
+    assert_int_equal(harness_log_end(), 1);
+    assert_int_equal(cancels_of(&t), 1);
+}
+
+static void s080_cancelled_timers_leave_the_heap_and_do_not_fire(void **state)
+{
+    (void)state;
+    enum { COUNT = 10000 };
+    clockwork *timers = calloc(COUNT, sizeof *timers);
+    assert_non_null(timers);
+    bench b;
+    bench_begin(&b, 0);
+    for (int i = 0; i < COUNT; i++) {
+        timers[i] = CLOCKWORK;
+        assert_int_equal(weir_timer_schedule(&timers[i].timer, b.executor, 1 + i % 100), 0);
+    }
+    settle(b.executor);
+    assert_int_equal(stats_of(b.executor).timers, COUNT);
+    for (int i = 0; i < COUNT; i += 2)
+        assert_int_equal(weir_timer_cancel(&timers[i].timer), 0);
+    settle(b.executor);
+    assert_int_equal(stats_of(b.executor).timers, COUNT / 2);
+    bench_advance(&b, 100);
+    end_group(b.group);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(timers[i].fires, i % 2);
+        assert_int_equal(timers[i].cancels, 1 - i % 2);
+    }
+    free(timers);
+}
+
+typedef struct inside {
+    weir_executor *executor;
+    clockwork timer;
+    int codes[6], cancels, fires;
+} inside;
+
+static int cancel_inside(void *arg)
+{
+    inside *self = arg;
+    self->codes[0] = weir_timer_schedule(&self->timer.timer, self->executor, 10);
+    self->codes[1] = weir_timer_schedule(&self->timer.timer, self->executor, 10);
+    self->codes[2] = weir_timer_cancel(&self->timer.timer);
+    self->cancels = cancels_of(&self->timer);
+    self->codes[3] = weir_timer_cancel(&self->timer.timer);
+    self->codes[4] = weir_timer_schedule(&self->timer.timer, self->executor, 10);
+    return 0;
+}
+
+static void s080_cancel_from_inside_has_happened_when_it_returns(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    inside i = { .executor = b.executor, .timer = CLOCKWORK };
+    assert_int_equal(call_on(b.executor, cancel_inside, &i), 0);
+    assert_int_equal(i.codes[0], 0);
+    assert_int_equal(i.codes[1], -EBUSY);
+    assert_int_equal(i.codes[2], 0);
+    assert_int_equal(i.cancels, 1);
+    assert_int_equal(i.codes[3], -EALREADY);
+    assert_int_equal(i.codes[4], 0);
+    bench_advance(&b, 10);
+    assert_int_equal(fires_of(&i.timer), 1);
+    end_group(b.group);
+    assert_int_equal(cancels_of(&i.timer), 1);
+}
+
+static void second_cancel_is_told(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork t = CLOCKWORK;
+    assert_int_equal(weir_timer_cancel(&t.timer), -EALREADY);
+    assert_int_equal(weir_timer_cancel(NULL), -EINVAL);
+    assert_int_equal(weir_timer_schedule(&t.timer, b.executor, 1), 0);
+    blocker holder;
+    block(&holder, b.executor);
+    assert_int_equal(weir_timer_cancel(&t.timer), 0);
+    assert_int_equal(weir_timer_cancel(&t.timer), -EALREADY);
+    assert_int_equal(cancels_of(&t), 0);
+    unblock(&holder);
+    bench_advance(&b, 10);
+    assert_int_equal(fires_of(&t), 0);
+    assert_int_equal(cancels_of(&t), 1);
+    assert_int_equal(weir_timer_cancel(&t.timer), -EALREADY);
+    end_group(b.group);
+    assert_int_equal(cancels_of(&t), 1);
+}
+
+static void cancelled_before_it_is_armed(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork t = CLOCKWORK;
+    blocker holder;
+    block(&holder, b.executor);
+    assert_int_equal(weir_timer_schedule(&t.timer, b.executor, 0), 0);
+    assert_int_equal(weir_timer_schedule(&t.timer, b.executor, 0), -EBUSY);
+    assert_int_equal(weir_timer_cancel(&t.timer), 0);
+    assert_int_equal(weir_timer_cancel(&t.timer), -EALREADY);
+    unblock(&holder);
+    settle(b.executor);
+    assert_int_equal(fires_of(&t), 0);
+    assert_int_equal(cancels_of(&t), 1);
+    end_group(b.group);
+}
+
+static void cancel_in_fire_ends_a_periodic_timer(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork periodic = CLOCKWORK, once = CLOCKWORK;
+    periodic.cancel_at = 3;
+    once.cancel_at = 1;
+    assert_int_equal(weir_timer_schedule_at_rate(&periodic.timer, b.executor, 0, 10), 0);
+    assert_int_equal(weir_timer_schedule(&once.timer, b.executor, 0), 0);
+    settle(b.executor);
+    bench_advance(&b, 1000);
+    WAIT_FOR(cancels_of(&periodic) == 1);
+    end_group(b.group);
+    assert_int_equal(periodic.last_code, 0);
+    assert_int_equal(fires_of(&periodic), 3);
+    assert_int_equal(cancels_of(&periodic), 1);
+    assert_int_equal(once.last_code, -EALREADY);
+    assert_int_equal(fires_of(&once), 1);
+    assert_int_equal(cancels_of(&once), 0);
+}
+
+static int reschedule_inside(void *arg)
+{
+    inside *self = arg;
+    self->codes[0] = weir_timer_schedule(&self->timer.timer, self->executor, 10);
+    self->codes[1] = weir_timer_reschedule(&self->timer.timer, 100);
+    return 0;
+}
+
+static void rescheduled_timer_fires_at_its_new_time(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    inside i = { .executor = b.executor, .timer = CLOCKWORK };
+    assert_int_equal(weir_timer_reschedule(&i.timer.timer, 1), -EINVAL);
+    assert_int_equal(weir_timer_reschedule(NULL, 1), -EINVAL);
+    assert_int_equal(call_on(b.executor, reschedule_inside, &i), 0);
+    assert_int_equal(i.codes[0], 0);
+    assert_int_equal(i.codes[1], 0);
+    assert_int_equal(weir_timer_reschedule(&i.timer.timer, 1), -EPERM);
+    bench_advance(&b, 99);
+    assert_int_equal(fires_of(&i.timer), 0);
+    bench_advance(&b, 1);
+    assert_int_equal(fires_of(&i.timer), 1);
+    end_group(b.group);
+    assert_int_equal(cancels_of(&i.timer), 0);
+}
+
+static void bad_arguments_are_refused(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork t = CLOCKWORK;
+    weir_timer empty = { .fire = NULL };
+    assert_int_equal(weir_timer_schedule(NULL, b.executor, 0), -EINVAL);
+    assert_int_equal(weir_timer_schedule(&empty, b.executor, 0), -EINVAL);
+    assert_int_equal(weir_timer_schedule(&t.timer, NULL, 0), -EINVAL);
+    assert_int_equal(weir_timer_schedule_at_rate(&t.timer, b.executor, 0, 0), -EINVAL);
+    assert_int_equal(weir_timer_schedule_at_rate(&t.timer, b.executor, 0, -1), -EINVAL);
+    assert_int_equal(weir_timer_schedule_with_delay(&t.timer, b.executor, 0, 0), -EINVAL);
+    assert_int_equal(weir_timer_schedule_with_delay(&t.timer, b.executor, 0, INT64_MIN), -EINVAL);
+    assert_int_equal(weir_executor_get_state(b.executor), WEIR_EXECUTOR_NOT_STARTED);
+    end_group(b.group);
+    assert_int_equal(weir_timer_cancel(&t.timer), -EALREADY);
+}
+
+static void s044_shutdown_cancels_what_waits(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork timers[3] = { CLOCKWORK, CLOCKWORK, CLOCKWORK };
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(weir_timer_schedule(&timers[i].timer, b.executor, 1 + i), 0);
+    settle(b.executor);
+    end_group(b.group);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(fires_of(&timers[i]), 0);
+        assert_int_equal(cancels_of(&timers[i]), 1);
+        assert_int_equal(weir_timer_cancel(&timers[i].timer), -EALREADY);
+    }
+}
+
+static void schedule_after_the_end_is_refused(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork t = CLOCKWORK;
+    assert_int_equal(weir_group_shutdown(b.group, 0, 1000), 0);
+    assert_int_equal(weir_future_await(weir_group_terminated(b.group)), 0);
+    assert_int_equal(weir_timer_schedule(&t.timer, b.executor, 0), WEIR_ESHUTDOWN);
+    assert_int_equal(weir_timer_cancel(&t.timer), -EALREADY);
+    weir_group_free(b.group);
+    assert_int_equal(fires_of(&t) + cancels_of(&t), 0);
+}
+
+static void without_memory_it_is_cancelled(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    clockwork t = CLOCKWORK;
+    settle(b.executor);
+    harness_fail_nth("alloc", 1, -ENOMEM);
+    assert_int_equal(weir_timer_schedule(&t.timer, b.executor, 1), 0);
+    settle(b.executor);
+    assert_int_equal(harness_fail_end(), 1);
+    assert_int_equal(cancels_of(&t), 1);
+    assert_int_equal(weir_timer_schedule(&t.timer, b.executor, 1), 0);
+    settle(b.executor);
+    bench_advance(&b, 1);
+    end_group(b.group);
+    assert_int_equal(fires_of(&t), 1);
+    assert_int_equal(cancels_of(&t), 1);
+}
+
+static int add_one(void *arg)
+{
+    atomic_fetch_add((atomic_int *)arg, 1);
+    return 0;
+}
+
+static void function_is_called_later(void **state)
+{
+    (void)state;
+    bench b;
+    bench_begin(&b, 0);
+    atomic_int calls = 0;
+    weir_future *first = NULL, *second = NULL;
+    assert_int_equal(weir_executor_schedule(b.executor, add_one, &calls, 10, &first), 0);
+    assert_int_equal(weir_executor_schedule(b.executor, add_one, &calls, 10, &second), 0);
+    assert_int_equal(weir_executor_schedule(b.executor, add_one, &calls, 10, NULL), 0);
+    settle(b.executor);
+    assert_int_equal(weir_future_cancel(second), 0);
+    bench_advance(&b, 10);
+    assert_int_equal(weir_future_await(first), 0);
+    assert_int_equal(weir_future_await(second), -ECANCELED);
+    weir_future_release(first);
+    weir_future_release(second);
+    end_group(b.group);
+    assert_int_equal(atomic_load(&calls), 2);
+}
+
+/* Eight threads schedule and cancel, and with no regard for what the executor is doing. */
+
+enum { THREADS = 8, TIMERS = 64, ROUNDS = 60 };
+
+typedef struct juggler {
+    weir_executor *executor;
+    clockwork timers[TIMERS];
+    unsigned seed;
+    int accepted, unexpected;
+} juggler;
+
+static void *juggle(void *arg)
+{
+    juggler *self = arg;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < TIMERS; i++) {
+            weir_timer *timer = &self->timers[i].timer;
+            int64_t delay_ns = (int64_t)(rand_r(&self->seed) % 4) * 20000;
+            int code = weir_timer_schedule(timer, self->executor, delay_ns);
+            self->accepted += code == 0;
+            self->unexpected += code != 0 && code != -EBUSY;
+        }
+        for (int i = 0; i < TIMERS; i++) {
+            int code = rand_r(&self->seed) % 2 ? weir_timer_cancel(&self->timers[i].timer) : 0;
+            self->unexpected += code != 0 && code != -EALREADY;
+        }
+    }
+    return NULL;
+}
+
+static void s074_eight_threads_schedule_and_cancel(void **state)
+{
+    (void)state;
+    static juggler jugglers[THREADS];
+    weir_group *group = new_group_of(1);
+    pthread_t threads[THREADS];
+    for (unsigned i = 0; i < THREADS; i++) {
+        jugglers[i] = (juggler){ .executor = weir_group_at(group, 0), .seed = i + 1 };
+        for (int k = 0; k < TIMERS; k++)
+            jugglers[i].timers[k] = CLOCKWORK;
+        assert_int_equal(pthread_create(&threads[i], NULL, juggle, &jugglers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    end_group(group);
+    for (int i = 0; i < THREADS; i++) {
+        int ends = 0;
+        for (int k = 0; k < TIMERS; k++)
+            ends += fires_of(&jugglers[i].timers[k]) + cancels_of(&jugglers[i].timers[k]);
+        assert_int_equal(jugglers[i].unexpected, 0);
+        assert_int_equal(ends, jugglers[i].accepted);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        weir_case(s071_timers_fire_by_deadline_then_by_order),
+        weir_case(s072_two_timers_with_one_id_are_a_bug),
+        weir_case(s073_no_memory_before_the_first_timer),
+        weir_case(s075_negative_delay_is_none),
+        weir_case(s076_huge_delay_never_comes),
+        weir_case(s077_not_before_its_time),
+        weir_case(s078_timers_beyond_the_bound_come_in_the_next_pass),
+        weir_case(s079_rate_catches_up),
+        weir_case(s079_delay_does_not_catch_up),
+        weir_case(failing_periodic_timer_ends),
+        weir_case(s080_cancelled_timers_leave_the_heap_and_do_not_fire),
+        weir_case(s080_cancel_from_inside_has_happened_when_it_returns),
+        weir_case(second_cancel_is_told),
+        weir_case(cancelled_before_it_is_armed),
+        weir_case(cancel_in_fire_ends_a_periodic_timer),
+        weir_case(rescheduled_timer_fires_at_its_new_time),
+        weir_case(bad_arguments_are_refused),
+        weir_case(s044_shutdown_cancels_what_waits),
+        weir_case(schedule_after_the_end_is_refused),
+        weir_case(without_memory_it_is_cancelled),
+        weir_case(function_is_called_later),
+        weir_case(s074_eight_threads_schedule_and_cancel),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
