@@ -44,7 +44,8 @@ WEIR_API int weir_executor_post(weir_executor *executor, weir_task *task);
 /** The same without waking the executor: the task runs when something else does. */
 WEIR_API int weir_executor_post_lazy(weir_executor *executor, weir_task *task);
 
-/** The same for after the ordinary tasks: it runs when a pass over them is through. */
+/** The same for after the ordinary tasks: it runs when a pass over them is through. The group's
+ * rejection is not asked at the bound: -EAGAIN. */
 WEIR_API int weir_executor_post_tail(weir_executor *executor, weir_task *task);
 
 /** A function with its argument: 0, or a negative code. */
@@ -83,9 +84,9 @@ WEIR_API weir_executor_state weir_executor_get_state(const weir_executor *execut
 
 /**
  * Begins to end: as soon as no task was run for `quiet_ms`, and at the latest after `timeout_ms`,
- * it takes no more tasks and its thread ends. Timers are cancelled at once. Asynchronous; a second
- * call has no effect. -EINVAL when quiet is negative or the timeout below it; or what starting the
- * thread failed with, which a never started executor needs for that.
+ * it takes no more tasks and its thread ends; one that never started starts for that. Timers are
+ * cancelled at once. Asynchronous; a second call has no effect. -EINVAL when quiet is negative or
+ * the timeout below it.
  */
 WEIR_API int weir_executor_shutdown(weir_executor *executor, int64_t quiet_ms, int64_t timeout_ms);
 

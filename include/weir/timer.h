@@ -15,7 +15,8 @@ WEIR_BEGIN_DECLS
 /**
  * Embed it, zero it, set the first three fields. It is weir's from a successful schedule until
  * `fire` of a one-shot timer, or `cancelled`, is called; in both it is yours again, to schedule
- * once more or to free. Both run on the executor's thread.
+ * once more or to free. Both run on the executor's thread,
+ * but for a `cancelled` that comes after its end.
  */
 typedef struct weir_timer weir_timer;
 struct weir_timer {

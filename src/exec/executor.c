@@ -179,11 +179,12 @@ static unsigned drop_tasks(weir_executor *executor, const weir_task *own, bool *
     return count;
 }
 
-static int reject(weir_executor *executor, weir_task *task)
+static int reject(weir_executor *executor, const weir_task_queue *queue, weir_task *task)
 {
     atomic_fetch_add_explicit(&executor->rejected, 1, memory_order_relaxed);
-    return executor->reject != NULL ? executor->reject(executor->reject_arg, executor, task)
-                                    : -EAGAIN;
+    if (executor->reject == NULL || queue != &executor->tasks)
+        return -EAGAIN;
+    return executor->reject(executor->reject_arg, executor, task);
 }
 
 static int start(weir_executor *executor, weir_task_queue *queue, weir_task *task);
@@ -205,28 +206,25 @@ static int arrived(weir_executor *executor, weir_task_queue *queue, weir_task *t
     }
 }
 
-static int try_post(weir_executor *executor, weir_task_queue *queue, weir_task *task, bool wakes)
+int weir__executor_post_again(weir_executor *executor, weir_task *task)
 {
     if (state_of(executor) >= WEIR_EXECUTOR_SHUTDOWN)
         return WEIR_ESHUTDOWN;
-    if (weir__task_queue_push(queue, task) < 0)
-        return -EAGAIN;
-    if (weir_executor_is_current(executor))
-        return 0;
-    return arrived(executor, queue, task, wakes);
+    int code = weir__task_queue_push(&executor->tasks, task);
+    return code < 0 ? code : arrived(executor, &executor->tasks, task, true);
 }
 
 static int post(weir_executor *executor, weir_task_queue *queue, weir_task *task, bool wakes)
 {
     if (executor == NULL || task == NULL || task->run == NULL)
         return -EINVAL;
-    int code = try_post(executor, queue, task, wakes);
-    return code == -EAGAIN ? reject(executor, task) : code;
-}
-
-int weir__executor_post_again(weir_executor *executor, weir_task *task)
-{
-    return try_post(executor, &executor->tasks, task, true);
+    if (state_of(executor) >= WEIR_EXECUTOR_SHUTDOWN)
+        return WEIR_ESHUTDOWN;
+    if (weir__task_queue_push(queue, task) < 0)
+        return reject(executor, queue, task);
+    if (weir_executor_is_current(executor))
+        return 0;
+    return arrived(executor, queue, task, wakes);
 }
 
 int weir_executor_post(weir_executor *executor, weir_task *task)
@@ -266,18 +264,10 @@ static void run_task(weir_executor *executor, weir_task *task)
                  weir_error_name(code));
 }
 
-/* The newest task in a queue, NULL when it is empty: where a batch ends. */
-static weir_mpsc_node *newest(weir_task_queue *queue)
-{
-    if (weir__task_queue_is_empty(queue))
-        return NULL;
-    return atomic_load_explicit(&queue->mpsc.head, memory_order_relaxed);
-}
-
 /* Runs the tasks that are there now, but none that they add. */
 static bool run_batch(weir_executor *executor, weir_task_queue *queue)
 {
-    weir_mpsc_node *last = newest(queue);
+    const weir_task *last = weir__task_queue_newest(queue);
     bool has_run = false;
     while (last != NULL) {
         weir_task *task = weir__task_queue_pop(queue);
@@ -286,7 +276,7 @@ static bool run_batch(weir_executor *executor, weir_task_queue *queue)
                 break;
             continue; /* its producer is between its two steps */
         }
-        if (&task->node == last)
+        if (task == last)
             last = NULL;
         run_task(executor, task);
         has_run = true;
@@ -587,6 +577,12 @@ void weir__executor_join(weir_executor *executor)
     if (executor->is_joinable)
         pthread_join(executor->thread, NULL);
     executor->is_joinable = false;
+}
+
+bool weir__executor_ends_with(weir_executor *executor, const weir_future *future)
+{
+    return future == &executor->terminated ||
+           (executor->group != NULL && future == weir_group_terminated(executor->group));
 }
 
 bool weir__executor_is_loop(const weir_executor *executor)

@@ -106,6 +106,9 @@ int weir__executor_post_always(weir_executor *executor, weir_task *task);
 /* Posts a task once more that found the queue full, without asking for the rejection again. */
 int weir__executor_post_again(weir_executor *executor, weir_task *task);
 
+/* Whether the future can be complete only after the executor has ended. */
+bool weir__executor_ends_with(weir_executor *executor, const weir_future *future);
+
 /* Whether no future may be waited for on its thread. */
 bool weir__executor_is_loop(const weir_executor *executor);
 

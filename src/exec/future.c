@@ -317,7 +317,10 @@ void *weir_future_value(const weir_future *future)
 static bool may_wait_for(const weir_future *future)
 {
     weir_executor *current = weir_executor_current();
-    return current == NULL || (current != future->executor && !weir__executor_is_loop(current));
+    if (current == NULL)
+        return true;
+    return current != future->executor && !weir__executor_is_loop(current) &&
+           !weir__executor_ends_with(current, future);
 }
 
 /* The blocking wait, under a name that a stack trace shows; `until_ns` negative: for ever. */

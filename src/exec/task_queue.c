@@ -61,6 +61,27 @@ bool weir__task_queue_is_empty(weir_task_queue *queue)
     return queue->first_back == NULL && weir__mpsc_is_empty(&queue->mpsc);
 }
 
+/* Where a chain of nodes ends: before the stub, or where a producer has not linked yet. */
+static const weir_task *last_of(weir_mpsc_node *node, const weir_mpsc_node *stub)
+{
+    weir_mpsc_node *next;
+    while ((next = atomic_load_explicit(&node->next, memory_order_acquire)) != NULL && next != stub)
+        node = next;
+    return WEIR_CONTAINER(node, weir_task, node);
+}
+
+const weir_task *weir__task_queue_newest(weir_task_queue *queue)
+{
+    weir_mpsc *mpsc = &queue->mpsc;
+    weir_mpsc_node *head = atomic_load_explicit(&mpsc->head, memory_order_acquire);
+    if (head != &mpsc->stub)
+        return WEIR_CONTAINER(head, weir_task, node);
+    /* The stub stands last: what is there lies before it, or was put back. */
+    if (mpsc->tail != &mpsc->stub)
+        return last_of(mpsc->tail, &mpsc->stub);
+    return queue->first_back != NULL ? last_of(&queue->first_back->node, &mpsc->stub) : NULL;
+}
+
 void weir__task_queue_take_back(weir_task_queue *queue, weir_task *wanted)
 {
     weir_task *first = NULL, *last = NULL;

@@ -29,6 +29,10 @@ weir_task *weir__task_queue_pop(weir_task_queue *queue);
 
 bool weir__task_queue_is_empty(weir_task_queue *queue);
 
+/* Consumer only. The last task there is, or one near it: where a batch may end. NULL: there is
+ * none. */
+const weir_task *weir__task_queue_newest(weir_task_queue *queue);
+
 /* Consumer only. Takes out a task that was pushed before and not popped; the order of the others
  * stays. */
 void weir__task_queue_take_back(weir_task_queue *queue, weir_task *task);

@@ -109,7 +109,7 @@ static void s028_state_never_goes_back(void **state)
         assert_int_equal(pthread_create(&thread, NULL, sample, &s), 0);
         WAIT_FOR(atomic_load(&s.is_going));
         settle(s.executor);
-        assert_int_equal(weir_group_shutdown(group, 0, 1000), 0);
+        assert_int_equal(weir_group_shutdown(group, 1, 1000), 0);
         pthread_join(thread, NULL);
         weir_group_free(group);
         assert_false(s.has_decreased);
@@ -432,7 +432,7 @@ static void s034_what_is_queued_runs_before_the_end(void **state)
     blocker b;
     block(&b, h.executor);
     for (int i = 0; i < COUNT; i++) {
-        probes[i] = PROBE;
+        probes[i] = (probe)PROBE;
         assert_int_equal(weir_executor_post(h.executor, &probes[i].task), 0);
     }
     assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
@@ -491,6 +491,31 @@ static void hooks_are_refused_elsewhere(void **state)
     end_group(group);
 }
 
+static void s039_ends_when_it_was_quiet_for_the_quiet_period(void **state)
+{
+    (void)state;
+    weir_virtual_clock clock;
+    weir_virtual_clock_init(&clock, WEIR_SECONDS(1));
+    weir_group *group = new_group(&(weir_executors_config){ .count = 1, .clock = &clock.clock });
+    weir_executor *executor = weir_group_at(group, 0);
+    settle(executor);
+    assert_int_equal(weir_executor_shutdown(executor, 300, 100000), 0);
+    wait_for_passes(executor);
+    for (int i = 0; i < 10; i++) {
+        weir_virtual_clock_advance(&clock, WEIR_MS(299));
+        settle(executor); /* so it is still there, and not quiet */
+        wait_for_passes(executor);
+    }
+    assert_int_equal(weir_executor_get_state(executor), WEIR_EXECUTOR_SHUTTING_DOWN);
+    weir_virtual_clock_advance(&clock, WEIR_MS(299));
+    wait_for_passes(executor);
+    assert_int_equal(weir_executor_get_state(executor), WEIR_EXECUTOR_SHUTTING_DOWN);
+    weir_virtual_clock_advance(&clock, WEIR_MS(1));
+    weir_executor_wake(executor);
+    assert_int_equal(weir_future_await(weir_executor_terminated(executor)), 0);
+    weir_group_free(group);
+}
+
 /* A task that posts itself again for as long as it may. */
 typedef struct restless {
     weir_task task;
@@ -536,7 +561,7 @@ static void s041_without_quiet_period_it_drains_and_ends(void **state)
     blocker b;
     block(&b, weir_group_at(group, 0));
     for (int i = 0; i < 10; i++) {
-        probes[i] = PROBE;
+        probes[i] = (probe)PROBE;
         assert_int_equal(weir_executor_post(weir_group_at(group, 0), &probes[i].task), 0);
     }
     assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
@@ -685,7 +710,7 @@ static weir_group *new_bounded(int bound, weir_reject_fn reject, void *reject_ar
 static void fill(weir_executor *executor, probe *probes, int count)
 {
     for (int i = 0; i < count; i++) {
-        probes[i] = PROBE;
+        probes[i] = (probe)PROBE;
         assert_int_equal(weir_executor_post(executor, &probes[i].task), 0);
     }
 }
@@ -804,7 +829,7 @@ static int fill_own_queue(void *arg)
 {
     self_filler *self = arg;
     for (int i = 0; i < 17; i++) {
-        self->probes[i] = PROBE;
+        self->probes[i] = (probe)PROBE;
         self->codes[i] = weir_executor_post(self->executor, &self->probes[i].task);
     }
     return 0;
@@ -863,7 +888,7 @@ static int post_inside(void *arg)
     inside_poster *self = arg;
     self->wakes_before = atomic_load(&self->gate->wakes);
     for (int i = 0; i < 100; i++) {
-        self->probes[i] = PROBE;
+        self->probes[i] = (probe)PROBE;
         weir_executor_post(&self->gate->base, &self->probes[i].task);
     }
     self->wakes_after = atomic_load(&self->gate->wakes);
@@ -890,7 +915,7 @@ static int by_value(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-static void s053_post_from_outside_ends_the_wait(void **state)
+static void post_from_outside_ends_the_wait(void **state)
 {
     (void)state;
     enum { COUNT = 500 };
@@ -910,7 +935,7 @@ static void s053_post_from_outside_ends_the_wait(void **state)
     assert_true(latencies[COUNT / 2] < WEIR_MS(20));
 }
 
-static void s054_plain_one_needs_no_descriptor_to_be_woken(void **state)
+static void plain_one_needs_no_descriptor_to_be_woken(void **state)
 {
     (void)state;
     size_t before = count_entries("/proc/self/fd");
@@ -1018,7 +1043,7 @@ static void *post_until_refused(void *arg)
     int i = 0;
     atomic_fetch_add(self->going, 1);
     for (; i < self->count; i++) {
-        self->probes[i] = PROBE;
+        self->probes[i] = (probe)PROBE;
         self->codes[i] = i % 3 == 0 ? weir_executor_post_tail(self->executor, &self->probes[i].task)
                                     : weir_executor_post(self->executor, &self->probes[i].task);
         if (self->codes[i] < 0)
@@ -1066,6 +1091,49 @@ static void s060_tasks_posted_at_the_end_run_or_are_given_back(void **state)
     (void)state;
     for (unsigned round = 0; round < 60; round++)
         post_while_it_ends(round);
+}
+
+static int await_own_end(void *arg)
+{
+    return weir_future_await(weir_executor_terminated(arg));
+}
+
+static int await_own_groups_end(void *arg)
+{
+    return weir_future_wait(weir_group_terminated(weir_executor_group(arg)), WEIR_SECONDS(10));
+}
+
+static void s045_awaiting_its_own_end_is_refused(void **state)
+{
+    (void)state;
+    weir_group *group = new_group_of(1);
+    weir_executor *executor = weir_group_at(group, 0);
+    assert_int_equal(call_on(executor, await_own_end, executor), -EDEADLK);
+    assert_int_equal(call_on(executor, await_own_groups_end, executor), -EDEADLK);
+    end_group(group);
+}
+
+/* The tail has a bound, too, and nobody is asked to bring its tasks elsewhere. */
+static void full_tail_refuses(void **state)
+{
+    (void)state;
+    weir_backoff backoff = { .retries = 3, .pause_ns = 1000 };
+    weir_group *group = new_group(&(weir_executors_config){ .count = 1,
+                                                            .max_pending_tasks = 16,
+                                                            .reject = weir_reject_with_backoff,
+                                                            .reject_arg = &backoff });
+    weir_executor *executor = weir_group_at(group, 0);
+    probe probes[17];
+    blocker b;
+    block(&b, executor);
+    for (int i = 0; i < 17; i++) {
+        probes[i] = (probe)PROBE;
+        assert_int_equal(weir_executor_post_tail(executor, &probes[i].task), i < 16 ? 0 : -EAGAIN);
+    }
+    unblock(&b);
+    end_group(group);
+    for (int i = 0; i < 17; i++)
+        assert_int_equal(atomic_load(&probes[i].runs), i < 16);
 }
 
 static void post_after_the_end_is_refused(void **state)
@@ -1286,10 +1354,13 @@ int main(void)
         weir_case(shutdown_hooks_run_once_in_order),
         weir_case(removed_hook_does_not_run),
         weir_case(hooks_are_refused_elsewhere),
+        weir_case(s039_ends_when_it_was_quiet_for_the_quiet_period),
         weir_case(s040_ends_after_the_timeout_though_tasks_keep_coming),
         weir_case(s041_without_quiet_period_it_drains_and_ends),
         weir_case(s042_timeout_below_the_quiet_period_is_refused),
         weir_case(s043_never_started_one_terminates),
+        weir_case(s045_awaiting_its_own_end_is_refused),
+        weir_case(full_tail_refuses),
         weir_case(never_started_one_terminates_without_a_thread),
         weir_case(second_shutdown_has_no_effect),
         weir_case(s047_no_task_of_eight_producers_is_lost),
@@ -1301,8 +1372,8 @@ int main(void)
         weir_case(s050_backoff_does_not_wait_for_itself),
         weir_case(s051_null_is_refused),
         weir_case(s052_post_from_inside_wakes_nobody),
-        weir_case(s053_post_from_outside_ends_the_wait),
-        weir_case(s054_plain_one_needs_no_descriptor_to_be_woken),
+        weir_case(post_from_outside_ends_the_wait),
+        weir_case(plain_one_needs_no_descriptor_to_be_woken),
         weir_case(s055_lazy_task_waits_for_another_wake_up),
         weir_case(lazy_task_starts_the_thread),
         weir_case(s056_wake_up_is_no_task),

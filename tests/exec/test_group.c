@@ -198,12 +198,21 @@ static void threads_of_weirs_own_have_names(void **state)
     end_group(group);
 }
 
+static int reject_never(void *arg, weir_executor *executor, weir_task *task)
+{
+    (void)arg;
+    (void)executor;
+    (void)task;
+    return -EIO;
+}
+
 static void s027_hook_that_fails_once_is_asked_again(void **state)
 {
     (void)state;
     starter hook = { .failures_left = 1, .code = -EAGAIN };
-    weir_group *group = new_group(
-        &(weir_executors_config){ .count = 2, .start = starter_start, .start_arg = &hook });
+    /* A start that fails so is no full queue. */
+    weir_group *group = new_group(&(weir_executors_config){
+        .count = 2, .start = starter_start, .start_arg = &hook, .reject = reject_never });
     probe p = PROBE, q = PROBE;
     assert_int_equal(weir_executor_post(weir_group_at(group, 0), &p.task), -EAGAIN);
     assert_int_equal(weir_executor_post(weir_group_at(group, 1), &q.task), 0);
