@@ -239,7 +239,7 @@ int weir__group_new(weir_group **out, const weir_executors_config *config, weir_
     if (code < 0)
         return code;
     size_t count = (size_t)(config->count > 0 ? config->count : default_count());
-    weir_group *group = weir__zalloc(sizeof *group + count * sizeof *group->children);
+    weir_group *group = weir__zalloc(sizeof *group + count * sizeof(weir_executor *));
     child_end *ends = weir__zalloc(count * sizeof *ends);
     if (group == NULL || ends == NULL) {
         weir__free(group);
