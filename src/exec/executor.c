@@ -499,19 +499,13 @@ static int start(weir_executor *executor, weir_task_queue *queue, weir_task *tas
     if (code >= 0)
         return 0;
     /* Nobody else takes tasks from the queue, until the state goes back. */
-    if (task != NULL)
-        weir__task_queue_take_back(queue, task);
+    weir__task_queue_take_back(queue, task);
     expected = WEIR_EXECUTOR_STARTED;
     if (!atomic_compare_exchange_strong_explicit(&executor->state, &expected,
                                                  WEIR_EXECUTOR_NOT_STARTED, memory_order_seq_cst,
                                                  memory_order_seq_cst))
         terminate_without_thread(executor); /* a shutdown came in between, and counts on a thread */
     return code;
-}
-
-int weir__executor_start(weir_executor *executor)
-{
-    return start(executor, NULL, NULL);
 }
 
 int weir_executor_shutdown(weir_executor *executor, int64_t quiet_ms, int64_t timeout_ms)

@@ -112,9 +112,6 @@ bool weir__executor_ends_with(weir_executor *executor, const weir_future *future
 /* Whether no future may be waited for on its thread. */
 bool weir__executor_is_loop(const weir_executor *executor);
 
-/* Starts the thread if there is none yet. */
-int weir__executor_start(weir_executor *executor);
-
 /* For the body of a kind, on the executor's thread --------------------------------------------- */
 
 /* Reads the clock. */
