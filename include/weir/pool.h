@@ -29,8 +29,8 @@ WEIR_API void weir_pool_get_stats(weir_pool_stats *stats);
 
 /**
  * Hands the calling thread's cached blocks that were not needed since the last trim back to
- * the allocator, and returns how many bytes. Call it when the thread falls idle, and twice to empty
- * its cache.
+ * the allocator, and returns how many bytes. Executors do it when they were idle for a second; on a
+ * thread of your own call it twice to empty the cache.
  */
 WEIR_API size_t weir_pool_trim(void);
 

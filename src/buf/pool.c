@@ -29,7 +29,7 @@ _Static_assert(SMALLEST_ROOM << (CLASS_COUNT - 1) == WEIR__LARGEST_POOLED, "the 
 
 #define DEFAULT_CACHE_LIMIT ((size_t)8 << 20)
 
-/* Every so many blocks of a class the pool gives back what that class had left over. */
+/* Every so many blocks of a class the pool gives back what it had left over. */
 #define GETS_PER_TRIM 16384
 
 /*
@@ -208,7 +208,7 @@ static void drain_remote(weir_pool *pool)
     atomic_fetch_sub_explicit(&pool->remote_bytes, bytes, memory_order_relaxed);
 }
 
-__attribute__((noinline)) static size_t trim_class(weir_pool *pool, unsigned size_class)
+static size_t trim_class(weir_pool *pool, unsigned size_class)
 {
     size_t bytes = 0;
     uint32_t surplus = pool->low_count[size_class];
@@ -221,16 +221,19 @@ __attribute__((noinline)) static size_t trim_class(weir_pool *pool, unsigned siz
     return bytes;
 }
 
-size_t weir_pool_trim(void)
+/* All classes: the one that is busy, and those that have fallen idle. */
+__attribute__((noinline)) static size_t trim_all(weir_pool *pool)
 {
-    weir_pool *pool = thread_pool;
-    if (pool == NULL)
-        return 0;
     drain_remote(pool);
     size_t bytes = 0;
     for (unsigned i = 0; i < CLASS_COUNT; i++)
         bytes += trim_class(pool, i);
     return bytes;
+}
+
+size_t weir_pool_trim(void)
+{
+    return thread_pool != NULL ? trim_all(thread_pool) : 0;
 }
 
 void weir_pool_set_cache_limit(size_t bytes)
@@ -395,7 +398,7 @@ static weir_block *get_block(size_t room)
         return NULL;
     count(&pool->counts.in.blocks[size_class], 1);
     if (__builtin_expect(value_of(&pool->counts.in.blocks[size_class]) % GETS_PER_TRIM == 0, 0))
-        trim_class(pool, size_class);
+        trim_all(pool);
     unpoison(block);
     return block;
 }

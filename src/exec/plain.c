@@ -4,6 +4,8 @@
 
 #include "base/alloc.h"
 
+#include <weir/pool.h>
+
 #include <errno.h>
 #include <time.h>
 
@@ -14,8 +16,11 @@ typedef struct plain_executor {
     bool is_woken;
 } plain_executor;
 
-/* The blocking wait, under a name that a stack trace shows. */
-static void wait_for_tasks(plain_executor *self, const struct timespec *until)
+/* So long without a task, and the thread's pool gives back what it keeps. */
+#define IDLE_NS 1000000000
+
+/* The blocking wait, under a name that a stack trace shows. Whether it was woken. */
+static bool wait_for_tasks(plain_executor *self, const struct timespec *until)
 {
     int error = 0;
     pthread_mutex_lock(&self->lock);
@@ -24,8 +29,15 @@ static void wait_for_tasks(plain_executor *self, const struct timespec *until)
                     ? pthread_cond_clockwait(&self->woken, &self->lock, CLOCK_MONOTONIC, until)
                     : pthread_cond_wait(&self->woken, &self->lock);
     }
+    bool is_woken = self->is_woken;
     self->is_woken = false;
     pthread_mutex_unlock(&self->lock);
+    return is_woken;
+}
+
+static struct timespec timespec_of(int64_t ns)
+{
+    return (struct timespec){ .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
 }
 
 static void plain_wait(weir_executor *executor, int64_t timeout_ns)
@@ -33,12 +45,17 @@ static void plain_wait(weir_executor *executor, int64_t timeout_ns)
     plain_executor *self = (plain_executor *)executor;
     int64_t until_ns;
     int64_t now_ns = weir_clock_now_ns(weir_clock_monotonic());
-    if (timeout_ns < 0 || __builtin_add_overflow(now_ns, timeout_ns, &until_ns)) {
-        wait_for_tasks(self, NULL);
-        return;
+    if (timeout_ns < 0 || __builtin_add_overflow(now_ns, timeout_ns, &until_ns))
+        until_ns = INT64_MAX;
+    if (until_ns - now_ns > IDLE_NS) {
+        struct timespec idle = timespec_of(now_ns + IDLE_NS);
+        if (wait_for_tasks(self, &idle))
+            return;
+        weir_pool_trim(); /* what was in use until now counts as needed, but for the second time */
+        weir_pool_trim();
     }
-    struct timespec until = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
-    wait_for_tasks(self, &until);
+    struct timespec until = timespec_of(until_ns);
+    wait_for_tasks(self, until_ns < INT64_MAX ? &until : NULL);
 }
 
 static void plain_wake(weir_executor *executor)

@@ -1136,6 +1136,36 @@ static void full_tail_refuses(void **state)
         assert_int_equal(atomic_load(&probes[i].runs), i < 16);
 }
 
+static int make_and_release_much(void *arg)
+{
+    weir_buf *bufs[64];
+    for (int i = 0; i < 64; i++)
+        bufs[i] = weir_buf_new(4096);
+    for (int i = 0; i < 64; i++)
+        weir_buf_release(bufs[i]);
+    weir_pool_get_stats(arg);
+    return 0;
+}
+
+static uint64_t cached_bytes(void)
+{
+    weir_pool_stats stats;
+    weir_pool_get_stats(&stats);
+    return stats.cached_bytes;
+}
+
+static void idle_executor_gives_its_pool_back(void **state)
+{
+    (void)state;
+    weir_group *group = new_group_of(1);
+    weir_pool_stats full;
+    uint64_t before = cached_bytes();
+    assert_int_equal(call_on(weir_group_at(group, 0), make_and_release_much, &full), 0);
+    assert_true(full.cached_bytes >= before + 64 * 4096);
+    WAIT_FOR(cached_bytes() <= before); /* it comes by itself, after a second */
+    end_group(group);
+}
+
 static void post_after_the_end_is_refused(void **state)
 {
     (void)state;
@@ -1361,6 +1391,7 @@ int main(void)
         weir_case(s043_never_started_one_terminates),
         weir_case(s045_awaiting_its_own_end_is_refused),
         weir_case(full_tail_refuses),
+        weir_case(idle_executor_gives_its_pool_back),
         weir_case(never_started_one_terminates_without_a_thread),
         weir_case(second_shutdown_has_no_effect),
         weir_case(s047_no_task_of_eight_producers_is_lost),
