@@ -11,6 +11,10 @@ WEIR_BEGIN_DECLS
 typedef struct weir_clock weir_clock;
 struct weir_clock {
     int64_t (*now_ns)(weir_clock *clock); /* any thread */
+
+    /* For a clock that does not run by itself: moves it forward by that much, on behalf of who
+     * waits for something that time will bring. NULL: waiting is enough. */
+    void (*skip)(weir_clock *clock, int64_t step_ns);
 };
 
 /** What the clock says. */

@@ -29,7 +29,7 @@ struct weir_task {
     int (*run)(weir_task *task); /* 0, or a negative code that is logged */
     void (*dropped)(
         weir_task *task); /* instead of run, when the executor ends first; may be NULL */
-    const char *name;     /* for logs, the watchdog and the debugger; may be NULL */
+    const char *name;     /* for logs, the watchdog and the debugger: a literal, or NULL */
     weir_mpsc_node node;  /* weir's */
 };
 
@@ -103,24 +103,34 @@ WEIR_API const char *weir_executor_name(const weir_executor *executor);
 /** The time in nanoseconds as of the executor's last look at its clock. On its thread. */
 WEIR_API int64_t weir_executor_now_ns(const weir_executor *executor);
 
-/** Called once, in the order of adding, while the executor shuts down, on its thread. Embed it. */
-typedef struct weir_shutdown_hook weir_shutdown_hook;
-struct weir_shutdown_hook {
-    void (*run)(weir_shutdown_hook *hook);
-    weir_shutdown_hook *next; /* weir's; zero them first */
-    bool is_added;
+/** A function that an executor calls on its thread. Embed it, zero it, set `run`. */
+typedef struct weir_hook weir_hook;
+struct weir_hook {
+    void (*run)(weir_hook *hook);
+    weir_list_node node; /* weir's, as the next one */
+    weir_executor *executor;
 };
 
-/** Adds a hook, or takes one away that has not run. On the executor's thread: -EPERM elsewhere. */
-WEIR_API int weir_executor_add_shutdown_hook(weir_executor *executor, weir_shutdown_hook *hook);
-WEIR_API int weir_executor_remove_shutdown_hook(weir_executor *executor, weir_shutdown_hook *hook);
+/** Has a hook called once while the executor shuts down; it is yours again in the call. Hooks are
+ * called in the order of adding. On the executor's thread: -EPERM elsewhere. -EBUSY when it is
+ * added already. */
+WEIR_API int weir_executor_add_shutdown_hook(weir_executor *executor, weir_hook *hook);
+
+/** Has a hook called after every pass over the tasks, behind the tail, also when there was none:
+ * for statistics, and what has to happen once a turn. The rest as above. */
+WEIR_API int weir_executor_add_pass_hook(weir_executor *executor, weir_hook *hook);
+
+/** Takes a hook away, of either kind; it may do that to itself. -EPERM off the executor's thread,
+ * WEIR_ENOTFOUND when it is not added. */
+WEIR_API int weir_executor_remove_hook(weir_executor *executor, weir_hook *hook);
 
 /** What an executor did and has to do, readable at any time. */
 typedef struct weir_executor_stats {
     uint64_t tasks_run;      /* ordinary, timed and tail */
-    uint64_t tasks_queued;   /* how many wait; counted only with a bound */
+    uint64_t tasks_queued;   /* how many wait: exact with a bound, else what the last pass left */
     uint64_t tasks_rejected; /* posts refused */
     uint64_t timers;         /* how many are scheduled */
+    uint64_t channels;       /* how many channels and watched descriptors a loop has */
     uint64_t wakeups;        /* how often a wait was ended from outside */
     uint64_t passes;         /* how often it went through its tasks */
     int64_t last_run_ns;     /* when a task last ran */

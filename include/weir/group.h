@@ -37,9 +37,31 @@ typedef size_t (*weir_chooser_fn)(void *chooser_arg, weir_group *group, uint64_t
  * max_pending_tasks set, for only then tasks are counted. */
 WEIR_API size_t weir_choose_least_loaded(void *arg, weir_group *group, uint64_t n, size_t count);
 
+/** Where event loops get their input and output done. */
+typedef enum weir_io_kind {
+    WEIR_IO_AUTO, /* what weir takes to be the best here; WEIR_IO of the environment can say */
+    WEIR_IO_EPOLL,
+} weir_io_kind;
+
+/** A backend that is not the kernel's, such as the one of <weir/script.h>. */
+typedef struct weir_io_source weir_io_source;
+
+/** What a loop does next, instead of what it would do: see weir_strategy_fn. */
+typedef enum weir_strategy {
+    WEIR_STRATEGY_SELECT,    /* wait for events; only look for them while tasks wait */
+    WEIR_STRATEGY_BUSY_WAIT, /* only look for events: costs a whole CPU, and no wake-up is needed */
+    WEIR_STRATEGY_CONTINUE,  /* begin the turn again, without looking for events or tasks */
+} weir_strategy;
+
+/** Asked by a loop at the beginning of every turn, on its thread. */
+typedef weir_strategy (*weir_strategy_fn)(void *strategy_arg, weir_executor *loop, bool has_tasks);
+
 /** How a group is made. Zero is the default of everything; the struct is copied. */
-typedef struct weir_executors_config {
-    int count;             /* how many; 0: WEIR_LOOPS of the environment, else two per CPU */
+typedef struct weir_group_config {
+    union {
+        int loops; /* how many; 0: WEIR_LOOPS of the environment, else two per CPU */
+        int count; /* the same, for who makes executors */
+    };
     const char *name;      /* of the threads, with a number behind; NULL: "weir" */
     int max_pending_tasks; /* the bound of each queue, at least 16; 0: none */
     weir_reject_fn reject; /* NULL: -EAGAIN at the bound */
@@ -49,17 +71,32 @@ typedef struct weir_executors_config {
     weir_thread_start_fn start; /* NULL: a thread of weir's own */
     void *start_arg;
     size_t stack_bytes; /* of weir's own threads; 0: the system's default */
+    bool is_pinned;     /* each of weir's own threads stays on one CPU, by turns */
+    bool is_manual;     /* no threads: whoever makes the group steps it, see weir_group_step */
     weir_clock *clock;  /* NULL: the monotonic one; must outlive the group */
-} weir_executors_config;
+    int watchdog_ms; /* tell of callbacks that run longer; 0: 1000 for loops in debug builds, else
+                        none; WEIR_OFF: none */
+
+    /* For event loops only: */
+    weir_io_kind io;
+    weir_io_source *io_source; /* a backend of another kind; must outlive the group */
+    int io_ratio;    /* the share of io in percent, 1 to 100; 0: 50. See weir_loop_set_io_ratio */
+    int task_ms;     /* instead of that share, run tasks for so long a turn; 0: as io_ratio says */
+    int max_wait_ms; /* the longest a loop waits though nothing happens; 0: for ever */
+    int spin_limit;  /* rebuild the backend after so many fruitless waits in a row, 3 or more; 0:
+                        512; WEIR_OFF: never */
+    weir_strategy_fn strategy; /* NULL: always WEIR_STRATEGY_SELECT */
+    void *strategy_arg;
+} weir_group_config;
 
 /** Makes a group of plain executors, for work that must not hold up an event loop. No thread is
  * started yet. The config may be NULL. -EINVAL for a negative number, -ENOMEM; `error` (may be
  * NULL) then says which. */
-WEIR_API int weir_group_new_executors(weir_group **group, const weir_executors_config *config,
+WEIR_API int weir_group_new_executors(weir_group **group, const weir_group_config *config,
                                       weir_error *error);
 
-/** Shuts down, if nobody did, waits for the end and frees. Not on a thread of the group's own: that
- * is misuse, and does nothing. NULL is fine. */
+/** Shuts down, if nobody did, waits for the end and frees. Not on a thread of the group's own, and
+ * for a manual group only on its maker's: the rest is misuse, and does nothing. NULL is fine. */
 WEIR_API void weir_group_free(weir_group *group);
 
 /** The next child, as the chooser says: borrowed. Any thread, as all of these. */
@@ -78,6 +115,38 @@ WEIR_API int weir_group_shutdown(weir_group *group, int64_t quiet_ms, int64_t ti
 
 /** Complete when the last child has terminated: borrowed. */
 WEIR_API weir_future *weir_group_terminated(weir_group *group);
+
+/** What keeps a group from having terminated, as of the last pass of each child. */
+typedef struct weir_group_pending {
+    size_t children; /* that have not terminated, and of those: */
+    uint64_t tasks;  /* that wait to be run */
+    uint64_t timers; /* that are scheduled; a shutdown cancels them */
+    uint64_t channels;
+} weir_group_pending;
+
+WEIR_API void weir_group_get_pending(const weir_group *group, weir_group_pending *pending);
+
+/** An executor for work that may block, on behalf of the group's children: weir_executor_global, or
+ * for a manual group one that is stepped with it. Borrowed. */
+WEIR_API weir_executor *weir_group_background(weir_group *group);
+
+/* Manual groups ------------------------------------------------------------------------------ */
+
+/*
+ * A manual group has no threads. The thread that makes it drives it: with weir_group_step, by
+ * waiting for a future (which steps all manual groups of the thread, and with a virtual clock moves
+ * that on to the next timer when there is nothing else to do; then -EDEADLK says that nothing ever
+ * will be), or from another event loop (weir_loop_run_once). Everybody may post to its children.
+ */
+
+/** One turn of every child, and of the group's background executor, without waiting. How many of
+ * them did something: 0 when there was nothing to do. -EPERM when the group is not manual or not
+ * this thread's. */
+WEIR_API int weir_group_step(weir_group *group);
+
+/** How long from now until there will be something to do, unless something happens before: 0 when
+ * there is now, negative when there is no timer. -EPERM as above is INT64_MIN here. */
+WEIR_API int64_t weir_group_next_ns(weir_group *group);
 
 WEIR_END_DECLS
 

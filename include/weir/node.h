@@ -12,6 +12,12 @@ struct weir_mpsc_node {
     WEIR_ATOMIC(weir_mpsc_node *) next;
 };
 
+/* Links into a list. Zero it before first use. */
+typedef struct weir_list_node weir_list_node;
+struct weir_list_node {
+    weir_list_node *prev, *next; /* both NULL: in no list */
+};
+
 /* Stands in a heap, ordered by key, then by arrival. Zero it before first use. */
 typedef struct weir_heap_node {
     int64_t key;

@@ -22,6 +22,7 @@
 #include <weir/msg.h>
 #include <weir/node.h>
 #include <weir/pool.h>
+#include <weir/threads.h>
 #include <weir/timer.h>
 #include <weir/version.h>
 

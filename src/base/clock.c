@@ -16,7 +16,7 @@ static int64_t monotonic_now_ns(weir_clock *clock)
 
 weir_clock *weir_clock_monotonic(void)
 {
-    static weir_clock monotonic = { monotonic_now_ns };
+    static weir_clock monotonic = { .now_ns = monotonic_now_ns };
     return &monotonic;
 }
 
@@ -27,9 +27,14 @@ static int64_t virtual_now_ns(weir_clock *clock)
     return atomic_load_explicit(&self->time_ns, memory_order_acquire);
 }
 
+static void virtual_skip(weir_clock *clock, int64_t step_ns)
+{
+    weir_virtual_clock_advance((weir_virtual_clock *)clock, step_ns);
+}
+
 void weir_virtual_clock_init(weir_virtual_clock *clock, int64_t start_ns)
 {
-    clock->clock.now_ns = virtual_now_ns;
+    clock->clock = (weir_clock){ .now_ns = virtual_now_ns, .skip = virtual_skip };
     atomic_init(&clock->time_ns, start_ns);
     atomic_init(&clock->read_count, 0);
 }

@@ -2,6 +2,8 @@
 /* The leak detector: a table of recorded messages with the stack at their making. */
 #include "base/leak.h"
 
+#include "base/trace.h"
+
 #include <weir/log.h>
 
 #include <execinfo.h>
@@ -132,23 +134,6 @@ void weir__leak_forget(uint32_t track)
     pthread_mutex_unlock(&table_lock);
 }
 
-/* One line per frame; as many frames as fit. */
-static void write_place(const leak_record *record, char *text, size_t size)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    char **names = backtrace_symbols(record->frames, record->frame_count);
-    for (int i = 0; names != NULL && i < record->frame_count; i++) {
-        int length = snprintf(text + used, size - used, "%s    %s", i > 0 ? "\n" : "", names[i]);
-        if (length < 0 || (size_t)length >= size - used) {
-            text[used] = '\0';
-            break;
-        }
-        used += (size_t)length;
-    }
-    free(names);
-}
-
 void weir__leak_place(const weir_msg *msg, uint32_t track, char *text, size_t size)
 {
     text[0] = '\0';
@@ -158,7 +143,7 @@ void weir__leak_place(const weir_msg *msg, uint32_t track, char *text, size_t si
         record = table[track - 1];
     pthread_mutex_unlock(&table_lock);
     if (record.frame_count > 0)
-        write_place(&record, text, size);
+        weir__trace_write(record.frames, record.frame_count, text, size);
 }
 
 static int compare_places(const void *a, const void *b)
@@ -220,7 +205,8 @@ size_t weir_leak_report(weir_leak_fn fn, void *arg)
     }
     for (size_t i = 0; i < group_count; i++) {
         char place[1600];
-        write_place(groups[i].record, place, sizeof place);
+        weir__trace_write(groups[i].record->frames, groups[i].record->frame_count, place,
+                          sizeof place);
         weir_leak leak = { groups[i].record->type->name, groups[i].count, place };
         (fn != NULL ? fn : log_leak)(arg, &leak);
     }

@@ -3,13 +3,7 @@
 #ifndef WEIR_BASE_LIST_H
 #define WEIR_BASE_LIST_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
-typedef struct weir_list_node weir_list_node;
-struct weir_list_node {
-    weir_list_node *prev, *next; /* both NULL: in no list, once initialised so */
-};
+#include <weir/node.h>
 
 /* A ring through the list's own node, so that no end is a special case. */
 typedef struct weir_list {

@@ -6,11 +6,12 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -85,6 +86,11 @@ static int milliseconds(int64_t timeout_ns)
     return ms < INT_MAX ? (int)ms : INT_MAX;
 }
 
+static struct timespec timespec_of(int64_t ns)
+{
+    return (struct timespec){ .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+}
+
 static int sys_epoll_wait(weir_sys *sys, int epoll, struct epoll_event *events, int max,
                           int64_t timeout_ns)
 {
@@ -94,8 +100,7 @@ static int sys_epoll_wait(weir_sys *sys, int epoll, struct epoll_event *events, 
     (void)sys;
     FAULT("epoll_wait", NULL);
     if (!atomic_load_explicit(&lacks_pwait2, memory_order_relaxed)) {
-        struct timespec timeout = { .tv_sec = timeout_ns / 1000000000,
-                                    .tv_nsec = timeout_ns % 1000000000 };
+        struct timespec timeout = timespec_of(timeout_ns);
         int result =
             result_of(epoll_pwait2(epoll, events, max, timeout_ns < 0 ? NULL : &timeout, NULL));
         if (result != -ENOSYS)
@@ -103,6 +108,21 @@ static int sys_epoll_wait(weir_sys *sys, int epoll, struct epoll_event *events, 
         atomic_store_explicit(&lacks_pwait2, true, memory_order_relaxed);
     }
     return result_of(epoll_wait(epoll, events, max, milliseconds(timeout_ns)));
+}
+
+static int sys_poll(weir_sys *sys, struct pollfd *fds, unsigned count, int64_t timeout_ns)
+{
+    (void)sys;
+    FAULT("poll", NULL);
+    struct timespec timeout = timespec_of(timeout_ns);
+    return result_of(ppoll(fds, count, timeout_ns < 0 ? NULL : &timeout, NULL));
+}
+
+static int sys_signalfd(weir_sys *sys, const sigset_t *signals)
+{
+    (void)sys;
+    FAULT("signalfd", NULL);
+    return result_of(signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 static int sys_socket(weir_sys *sys, int family, int type, int protocol)
@@ -246,7 +266,33 @@ static int sys_sendmsg(weir_sys *sys, int fd, const struct msghdr *message, int 
     return result_of(sendmsg(fd, &shorter, flags));
 }
 
-static int sys_thread_create(weir_sys *sys, pthread_t *thread, const char *name, size_t stack_bytes,
+/* A signal belongs to the program's own threads; the new one inherits this mask. But what the
+ * thread itself does wrong must reach the program's handler for it. */
+static void block_signals(sigset_t *before)
+{
+    static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT };
+    sigset_t all;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        sigdelset(&all, own[i]);
+    pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
+static int apply(pthread_attr_t *attributes, const weir_thread_config *config)
+{
+    int error = 0;
+    if (config->stack_bytes > 0)
+        error = pthread_attr_setstacksize(attributes, config->stack_bytes);
+    if (error == 0 && config->cpu >= 0) {
+        cpu_set_t cpus;
+        CPU_ZERO(&cpus);
+        CPU_SET((unsigned)config->cpu, &cpus);
+        error = pthread_attr_setaffinity_np(attributes, sizeof cpus, &cpus);
+    }
+    return error;
+}
+
+static int sys_thread_create(weir_sys *sys, pthread_t *thread, const weir_thread_config *config,
                              void *(*run)(void *), void *arg)
 {
     (void)sys;
@@ -255,24 +301,17 @@ static int sys_thread_create(weir_sys *sys, pthread_t *thread, const char *name,
     int error = pthread_attr_init(&attributes);
     if (error != 0)
         return -error;
-    if (stack_bytes > 0)
-        error = pthread_attr_setstacksize(&attributes, stack_bytes);
+    error = apply(&attributes, config);
     if (error == 0) {
-        /* A signal belongs to the program's own threads; the new one inherits this mask. But what
-         * the thread itself does wrong must reach the program's handler for it. */
-        static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT };
-        sigset_t all, before;
-        sigfillset(&all);
-        for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-            sigdelset(&all, own[i]);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
+        sigset_t before;
+        block_signals(&before);
         error = pthread_create(thread, &attributes, run, arg);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
     pthread_attr_destroy(&attributes);
-    if (error == 0 && name != NULL) {
+    if (error == 0 && config->name != NULL) {
         char cut_name[16];
-        snprintf(cut_name, sizeof cut_name, "%s", name);
+        snprintf(cut_name, sizeof cut_name, "%s", config->name);
         pthread_setname_np(*thread, cut_name); /* cosmetic: without it the thread still runs */
     }
     return -error;
@@ -303,6 +342,8 @@ weir_sys *weir__sys_linux(void)
         .epoll_create = sys_epoll_create,
         .epoll_ctl = sys_epoll_ctl,
         .epoll_wait = sys_epoll_wait,
+        .poll = sys_poll,
+        .signalfd = sys_signalfd,
         .socket = sys_socket,
         .bind = sys_bind,
         .listen = sys_listen,

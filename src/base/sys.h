@@ -5,10 +5,19 @@
 
 #include <weir/api.h>
 
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+
+/* What a thread is made with. */
+typedef struct weir_thread_config {
+    const char *name;   /* cut to 15 bytes; NULL: its creator's */
+    size_t stack_bytes; /* 0: the system's default */
+    int cpu;            /* the only one it may run on; negative: any */
+} weir_thread_config;
 
 /*
  * Each function means what the system call of its name does, but returns a negative code
@@ -29,6 +38,9 @@ struct weir_sys {
     /* `timeout_ns` is negative to wait for ever; epoll_pwait2, or epoll_wait on old kernels. */
     int (*epoll_wait)(weir_sys *sys, int epoll, struct epoll_event *events, int max,
                       int64_t timeout_ns);
+    /* ppoll, with the same timeout. */
+    int (*poll)(weir_sys *sys, struct pollfd *fds, unsigned count, int64_t timeout_ns);
+    int (*signalfd)(weir_sys *sys, const sigset_t *signals);
 
     int (*socket)(weir_sys *sys, int family, int type, int protocol);
     int (*bind)(weir_sys *sys, int fd, const struct sockaddr *address, socklen_t length);
@@ -47,10 +59,10 @@ struct weir_sys {
     int (*sendmsg)(weir_sys *sys, int fd, const struct msghdr *message, int flags);
 
     /*
-     * Threads and chance. The new thread has all signals blocked, but for those of its own faults;
-     * `name` is cut to 15 bytes. It is the creator's to join, and must not detach itself.
+     * Threads and chance. The new thread has all signals blocked, but for those of its own faults.
+     * It is the creator's to join, and must not detach itself.
      */
-    int (*thread_create)(weir_sys *sys, pthread_t *thread, const char *name, size_t stack_bytes,
+    int (*thread_create)(weir_sys *sys, pthread_t *thread, const weir_thread_config *config,
                          void *(*run)(void *), void *arg);
     int (*random)(weir_sys *sys, void *to, size_t length);
 };

@@ -236,6 +236,13 @@ size_t weir_pool_trim(void)
     return thread_pool != NULL ? trim_all(thread_pool) : 0;
 }
 
+bool weir__pool_has_cache(void)
+{
+    const weir_pool *pool = thread_pool;
+    return pool != NULL && (pool->free_bytes > 0 ||
+                            atomic_load_explicit(&pool->remote, memory_order_relaxed) != NULL);
+}
+
 void weir_pool_set_cache_limit(size_t bytes)
 {
     atomic_store_explicit(&cache_limit, bytes, memory_order_relaxed);

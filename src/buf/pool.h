@@ -44,6 +44,9 @@ typedef struct weir_wrapped {
  * memory. */
 weir_block *weir__block_new(size_t room);
 
+/* Whether the calling thread's pool keeps anything that a trim could give back. */
+bool weir__pool_has_cache(void);
+
 /* The last reference went. */
 void weir__block_free(weir_block *block);
 

@@ -22,14 +22,24 @@ typedef struct weir_executor_type {
     /* Before there is a thread, by whoever starts it: opens what it needs. NULL: nothing. */
     int (*open)(weir_executor *executor);
 
-    /* The thread's body: turns until weir__executor_confirm_shutdown says that it is over. */
+    /* The thread's body: turns until weir__executor_confirm_shutdown says that it is over. NULL:
+     * weir__executor_run_turns. */
     void (*run)(weir_executor *executor);
 
-    /* Waits until woken, at most `timeout_ns` (negative: for ever). On its thread. */
-    void (*wait)(weir_executor *executor, int64_t timeout_ns);
+    /* One turn: unless there is something to do, waits at most `max_wait_ns` (negative: no limit);
+     * then does it. Whether there was anything. */
+    bool (*turn)(weir_executor *executor, int64_t max_wait_ns);
 
-    /* Ends a wait that is going on or about to begin. Any thread. */
-    void (*wake)(weir_executor *executor);
+    /* Waits until woken, at most `timeout_ns` (negative: for ever); whether anything ended the wait
+     * before its time. On its thread, from weir__executor_sleep. */
+    bool (*wait)(weir_executor *executor, int64_t timeout_ns);
+
+    /* Ends a wait that is going on or about to begin. 0, or a negative code when that was not
+     * possible. Any thread. */
+    int (*wake)(weir_executor *executor);
+
+    /* What becomes readable when a manual one is woken: a descriptor to poll. NULL: none. */
+    int (*descriptor)(const weir_executor *executor);
 
     /* The last thing on its thread: closes what was opened. NULL: nothing. */
     void (*close)(weir_executor *executor);
@@ -49,7 +59,19 @@ typedef struct weir_executor_config {
     weir_thread_start_fn start;
     void *start_arg;
     size_t stack_bytes;
+    int cpu; /* WEIR_OFF, or the CPU that its thread stays on */
+    bool is_manual;
 } weir_executor_config;
+
+/* What the watchdog knows about an executor; under its lock, but for the limit. */
+typedef struct weir_watch_state {
+    int64_t limit_ns; /* 0: not watched */
+    weir_list_node node;
+    pthread_t thread;
+    uint64_t progress; /* as of the last look, and since when */
+    int64_t since_ns;
+    bool is_reported;
+} weir_watch_state;
 
 struct weir_executor {
     /* Set once. */
@@ -63,6 +85,9 @@ struct weir_executor {
     weir_thread_start_fn start;
     void *start_arg;
     size_t stack_bytes;
+    int cpu;
+    bool is_manual; /* has no thread: its maker steps it */
+    bool is_global; /* cannot be shut down */
 
     /* Any thread's. */
     _Atomic(int) state;
@@ -78,15 +103,21 @@ struct weir_executor {
 
     /* Its own thread's. */
     weir_heap timers;
-    weir_shutdown_hook *first_hook, **last_hook;
+    weir_list shutdown_hooks, pass_hooks;
+    weir_list_node *next_pass_hook; /* while they are being called */
     int64_t now_ns;
+    bool is_time_stale;   /* something ran since the clock was read */
     int64_t end_start_ns; /* when it began to end */
+    int64_t end_check_ns; /* when it has to look again whether it may */
     bool is_ending;
 
     /* Counters: written by its thread, but for the first two. */
     _Atomic(uint64_t) wakeups, rejected;
-    _Atomic(uint64_t) tasks_run, passes, timer_count;
+    _Atomic(uint64_t) tasks_run, passes, timer_count, channel_count, tasks_left;
     _Atomic(int64_t) last_run_ns;
+    _Atomic(const char *) running;        /* the name of what runs, for the watchdog */
+    const _Atomic(uint64_t) *io_progress; /* a loop's completions; NULL: it has none */
+    weir_watch_state watch;
 };
 
 /* Prepares the base part; the owner has a reference. The config is copied, its name cut. */
@@ -99,6 +130,16 @@ void weir__executor_release(weir_executor *executor);
 /* Waits for the end of weir's own thread, after termination; nothing for threads of others. */
 void weir__executor_join(weir_executor *executor);
 
+/* Starts a manual one: opens what it needs. */
+int weir__executor_start_manual(weir_executor *executor);
+
+/* One turn of a manual one on the calling thread, waiting at most `max_wait_ns`: 1 when it did
+ * something, 0, -EDEADLK inside itself, WEIR_ESHUTDOWN after its end. */
+int weir__executor_step(weir_executor *executor, int64_t max_wait_ns);
+
+/* How long until a manual one should be stepped, when nobody wakes it: negative for ever. */
+int64_t weir__executor_next_ns(weir_executor *executor);
+
 /* Posts what must not be refused, bound or not. WEIR_ESHUTDOWN after termination, or what starting
  * the thread failed with. */
 int weir__executor_post_always(weir_executor *executor, weir_task *task);
@@ -109,6 +150,9 @@ int weir__executor_post_again(weir_executor *executor, weir_task *task);
 /* Whether the future can be complete only after the executor has ended. */
 bool weir__executor_ends_with(weir_executor *executor, const weir_future *future);
 
+/* Whether it waits for something to do. Any thread. */
+bool weir__executor_is_asleep(const weir_executor *executor);
+
 /* Whether no future may be waited for on its thread. */
 bool weir__executor_is_loop(const weir_executor *executor);
 
@@ -116,6 +160,9 @@ bool weir__executor_is_loop(const weir_executor *executor);
 
 /* Reads the clock. */
 int64_t weir__executor_read_clock(weir_executor *executor);
+
+/* Reads it when something ran since the last time. */
+int64_t weir__executor_refresh_clock(weir_executor *executor);
 
 /* Whether a task waits, in the tail, too. */
 bool weir__executor_has_tasks(weir_executor *executor);
@@ -129,6 +176,11 @@ int64_t weir__executor_next_deadline_ns(const weir_executor *executor);
  */
 bool weir__executor_sleep(weir_executor *executor, int64_t max_ns);
 
+/* The two halves of it: false when there is something to do, else how long to wait; and the end of
+ * the wait. */
+bool weir__executor_fall_asleep(weir_executor *executor, int64_t max_ns, int64_t *timeout_ns);
+void weir__executor_get_up(weir_executor *executor);
+
 /*
  * Moves due timers to the queue and runs tasks, for `budget_ns` (negative: until there is none),
  * then the tail. The clock is read after every 64th task. Whether anything ran.
@@ -138,7 +190,13 @@ bool weir__executor_run_tasks(weir_executor *executor, int64_t budget_ns);
 /* The same for the tasks that are there now, but none that they add. */
 bool weir__executor_run_batch(weir_executor *executor);
 
-/* Whether the body should end; runs what is left and waits for the quiet period on the way. */
-bool weir__executor_confirm_shutdown(weir_executor *executor);
+/* A body: turns until the shutdown is over. */
+void weir__executor_run_turns(weir_executor *executor);
+
+/*
+ * Whether the body should end. While it should not, `*max_wait_ns` is how long the next turn may
+ * wait: negative (no limit) unless a shutdown is going on, for which this runs what is left.
+ */
+bool weir__executor_confirm_shutdown(weir_executor *executor, int64_t *max_wait_ns);
 
 #endif

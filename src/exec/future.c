@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "exec/executor.h"
+#include "exec/manual.h"
 
 #include <weir/log.h>
 
@@ -208,6 +209,7 @@ static void finish(weir_future *future, int code, void *value, weir_value_free_f
         pthread_mutex_lock(&wait_lock);
         pthread_cond_broadcast(&wait_done);
         pthread_mutex_unlock(&wait_lock);
+        weir__manual_wake_waiting();
     }
     weir_listener *batch = atomic_exchange_explicit(&future->listeners, BUSY, memory_order_acq_rel);
     if (batch != NULL) {
@@ -340,7 +342,8 @@ static int wait_for_result(weir_future *future, int64_t until_ns)
     return (state & STATE) == DONE ? 0 : -error;
 }
 
-static int wait_until(weir_future *future, int64_t until_ns)
+/* `timeout_ns` negative: for ever. */
+static int wait_for(weir_future *future, int64_t timeout_ns)
 {
     if (future == NULL)
         return -EINVAL;
@@ -348,23 +351,25 @@ static int wait_until(weir_future *future, int64_t until_ns)
         return 0;
     if (!may_wait_for(future))
         return -EDEADLK;
+    if (weir__manual_is_driver()) {
+        atomic_fetch_or_explicit(&future->state, WAITED, memory_order_acq_rel);
+        return weir__manual_wait(future, timeout_ns);
+    }
+    int64_t until_ns;
+    int64_t now_ns = weir_clock_now_ns(weir_clock_monotonic());
+    if (timeout_ns < 0 || __builtin_add_overflow(now_ns, timeout_ns, &until_ns))
+        until_ns = -1;
     return wait_for_result(future, until_ns);
 }
 
 int weir_future_wait(weir_future *future, int64_t timeout_ns)
 {
-    int64_t until_ns;
-    if (timeout_ns < 0)
-        timeout_ns = 0;
-    int64_t now_ns = weir_clock_now_ns(weir_clock_monotonic());
-    if (__builtin_add_overflow(now_ns, timeout_ns, &until_ns))
-        until_ns = -1;
-    return wait_until(future, until_ns);
+    return wait_for(future, timeout_ns > 0 ? timeout_ns : 0);
 }
 
 int weir_future_await(weir_future *future)
 {
-    int code = wait_until(future, -1);
+    int code = wait_for(future, -1);
     return code == 0 ? weir_future_code(future) : code;
 }
 

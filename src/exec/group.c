@@ -4,7 +4,11 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "exec/manual.h"
 #include "exec/plain.h"
+
+#include <weir/threads.h>
+#include <weir/timer.h>
 
 #include <errno.h>
 #include <sched.h>
@@ -18,19 +22,6 @@ typedef struct child_end {
     weir_listener listener;
     weir_group *group;
 } child_end;
-
-struct weir_group {
-    size_t count;
-    weir_chooser_fn chooser;
-    void *chooser_arg;
-    const char *chooser_name;
-    _Atomic(uint64_t) next;
-    _Atomic(size_t) living; /* children that have not terminated */
-    weir_future terminated;
-    _Atomic(size_t) refs; /* the owner's, and each child's: its last thread may be on its way out */
-    child_end *ends;      /* one for each child's termination */
-    weir_executor *children[];
-};
 
 /* Choosing ----------------------------------------------------------------------------------- */
 
@@ -66,7 +57,7 @@ size_t weir_choose_least_loaded(void *arg, weir_group *group, uint64_t n, size_t
     return least;
 }
 
-static void set_chooser(weir_group *group, const weir_executors_config *config)
+static void set_chooser(weir_group *group, const weir_group_config *config)
 {
     bool is_power_of_two = (group->count & (group->count - 1)) == 0;
     group->chooser = is_power_of_two ? choose_power_of_two : choose_generic;
@@ -154,6 +145,27 @@ void weir__group_release(weir_group *group)
     weir__free(group);
 }
 
+void weir_group_get_pending(const weir_group *group, weir_group_pending *pending)
+{
+    *pending = (weir_group_pending){ 0 };
+    for (size_t i = 0; i < weir_group_count(group); i++) {
+        weir_executor_stats stats;
+        const weir_executor *child = group->children[i];
+        if (weir_executor_get_state(child) == WEIR_EXECUTOR_TERMINATED)
+            continue;
+        weir_executor_get_stats(child, &stats);
+        pending->children++;
+        pending->tasks += stats.tasks_queued;
+        pending->timers += stats.timers;
+        pending->channels += stats.channels;
+    }
+}
+
+weir_executor *weir_group_background(weir_group *group)
+{
+    return group->background != NULL ? group->background : weir_executor_global();
+}
+
 /* Waits for the end of all children and lets go of them. */
 static void end_children(weir_group *group)
 {
@@ -162,6 +174,8 @@ static void end_children(weir_group *group)
         weir_future_await(weir_executor_terminated(child));
         weir__executor_join(child);
     }
+    if (group->is_manual)
+        weir__manual_end(group);
     for (size_t i = 0; i < group->count; i++)
         weir__executor_release(group->children[i]);
 }
@@ -173,6 +187,10 @@ void weir_group_free(weir_group *group)
     weir_executor *current = weir_executor_current();
     if (current != NULL && (current->group == group || weir__executor_is_loop(current))) {
         weir__misuse(__func__, "called on %s, which it would have to wait for", current->name);
+        return;
+    }
+    if (group->is_manual && !pthread_equal(group->maker, pthread_self())) {
+        weir__misuse(__func__, "called on another thread than the manual group's maker");
         return;
     }
     weir_group_shutdown(group, DEFAULT_QUIET_MS, DEFAULT_TIMEOUT_MS);
@@ -193,7 +211,21 @@ static int default_count(void)
     return count > 0 ? 2 * count : 1;
 }
 
-static int make_child(weir_group *group, size_t index, const weir_executors_config *config,
+/* The nth of the CPUs that this process may use, counted round. */
+static int nth_cpu(size_t nth)
+{
+    cpu_set_t cpus;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) != 0 || CPU_COUNT(&cpus) == 0)
+        return WEIR_OFF;
+    nth %= (size_t)CPU_COUNT(&cpus);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &cpus) && nth-- == 0)
+            return (int)cpu;
+    }
+    return WEIR_OFF;
+}
+
+static int make_child(weir_group *group, size_t index, const weir_group_config *config,
                       weir_child_fn new_child, void *child_arg)
 {
     char name[16];
@@ -208,6 +240,8 @@ static int make_child(weir_group *group, size_t index, const weir_executors_conf
         .start = config->start,
         .start_arg = config->start_arg,
         .stack_bytes = config->stack_bytes,
+        .cpu = config->is_pinned ? nth_cpu(index) : WEIR_OFF,
+        .is_manual = config->is_manual,
     };
     int code = new_child(child_arg, &child, &group->children[index]);
     if (code < 0)
@@ -215,24 +249,32 @@ static int make_child(weir_group *group, size_t index, const weir_executors_conf
     atomic_fetch_add_explicit(&group->refs, 1, memory_order_relaxed);
     group->children[index]->group = group;
     group->count = index + 1;
+    if (config->watchdog_ms > 0)
+        group->children[index]->watch.limit_ns = WEIR_MS(config->watchdog_ms);
     return 0;
 }
 
-static int check(const weir_executors_config *config, weir_error *error)
+static int refuse_negative(int value, const char *what, weir_error *error)
 {
-    if (config->count < 0)
-        return weir_error_set(error, -EINVAL, "group", "count is %d, which is negative",
-                              config->count);
-    if (config->max_pending_tasks < 0)
-        return weir_error_set(error, -EINVAL, "group", "max_pending_tasks is %d, which is negative",
-                              config->max_pending_tasks);
-    return 0;
+    return value < 0
+               ? weir_error_set(error, -EINVAL, "group", "%s is %d, which is negative", what, value)
+               : 0;
 }
 
-int weir__group_new(weir_group **out, const weir_executors_config *config, weir_child_fn new_child,
+static int check(const weir_group_config *config, weir_error *error)
+{
+    int code = refuse_negative(config->count, "count", error);
+    if (code == 0)
+        code = refuse_negative(config->max_pending_tasks, "max_pending_tasks", error);
+    if (code == 0 && config->watchdog_ms != WEIR_OFF)
+        code = refuse_negative(config->watchdog_ms, "watchdog_ms", error);
+    return code;
+}
+
+int weir__group_new(weir_group **out, const weir_group_config *config, weir_child_fn new_child,
                     void *child_arg, weir_error *error)
 {
-    static const weir_executors_config defaults;
+    static const weir_group_config defaults;
     if (config == NULL)
         config = &defaults;
     int code = out != NULL ? check(config, error) : -EINVAL;
@@ -247,10 +289,14 @@ int weir__group_new(weir_group **out, const weir_executors_config *config, weir_
         return weir_error_set(error, -ENOMEM, "group", "no memory for %zu children", count);
     }
     group->ends = ends;
+    group->is_manual = config->is_manual;
+    group->maker = pthread_self();
     atomic_init(&group->refs, 1);
     weir__future_init(&group->terminated, NULL);
     for (size_t i = 0; i < count && code == 0; i++)
         code = make_child(group, i, config, new_child, child_arg);
+    if (code == 0 && config->is_manual)
+        code = weir__manual_begin(group);
     if (code < 0) {
         weir_error_set(error, code, "group",
                        "failed to create a child event loop: number %zu of %zu: %s", group->count,
@@ -276,8 +322,7 @@ static int new_plain_child(void *arg, const weir_executor_config *config, weir_e
     return weir__plain_executor_new(executor, config);
 }
 
-int weir_group_new_executors(weir_group **group, const weir_executors_config *config,
-                             weir_error *error)
+int weir_group_new_executors(weir_group **group, const weir_group_config *config, weir_error *error)
 {
     return weir__group_new(group, config, new_plain_child, NULL, error);
 }

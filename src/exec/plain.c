@@ -4,8 +4,6 @@
 
 #include "base/alloc.h"
 
-#include <weir/pool.h>
-
 #include <errno.h>
 #include <time.h>
 
@@ -14,10 +12,8 @@ typedef struct plain_executor {
     pthread_mutex_t lock;
     pthread_cond_t woken;
     bool is_woken;
+    int eventfd; /* of a manual one, which others may have to wait for together with more */
 } plain_executor;
-
-/* So long without a task, and the thread's pool gives back what it keeps. */
-#define IDLE_NS 1000000000
 
 /* The blocking wait, under a name that a stack trace shows. Whether it was woken. */
 static bool wait_for_tasks(plain_executor *self, const struct timespec *until)
@@ -35,47 +31,31 @@ static bool wait_for_tasks(plain_executor *self, const struct timespec *until)
     return is_woken;
 }
 
-static struct timespec timespec_of(int64_t ns)
+static bool plain_wait(weir_executor *executor, int64_t timeout_ns)
 {
-    return (struct timespec){ .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+    int64_t until_ns = 0;
+    bool has_end = timeout_ns >= 0 &&
+                   !__builtin_add_overflow(weir_clock_now_ns(weir_clock_monotonic()), timeout_ns,
+                                           &until_ns);
+    struct timespec until = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
+    return wait_for_tasks((plain_executor *)executor, has_end ? &until : NULL);
 }
 
-static void plain_wait(weir_executor *executor, int64_t timeout_ns)
-{
-    plain_executor *self = (plain_executor *)executor;
-    int64_t until_ns;
-    int64_t now_ns = weir_clock_now_ns(weir_clock_monotonic());
-    if (timeout_ns < 0 || __builtin_add_overflow(now_ns, timeout_ns, &until_ns))
-        until_ns = INT64_MAX;
-    if (until_ns - now_ns > IDLE_NS) {
-        struct timespec idle = timespec_of(now_ns + IDLE_NS);
-        if (wait_for_tasks(self, &idle))
-            return;
-        weir_pool_trim(); /* what was in use until now counts as needed, but for the second time */
-        weir_pool_trim();
-    }
-    struct timespec until = timespec_of(until_ns);
-    wait_for_tasks(self, until_ns < INT64_MAX ? &until : NULL);
-}
-
-static void plain_wake(weir_executor *executor)
+static int plain_wake(weir_executor *executor)
 {
     plain_executor *self = (plain_executor *)executor;
     pthread_mutex_lock(&self->lock);
     self->is_woken = true;
     pthread_cond_signal(&self->woken);
     pthread_mutex_unlock(&self->lock);
+    return 0;
 }
 
-static void plain_run(weir_executor *executor)
+static bool plain_turn(weir_executor *executor, int64_t max_wait_ns)
 {
-    while (!weir__executor_confirm_shutdown(executor)) {
-        /* While it ends, confirming does the waiting, and knows for how long. */
-        if (weir_executor_get_state(executor) < WEIR_EXECUTOR_SHUTTING_DOWN)
-            weir__executor_sleep(executor, -1);
-        weir__executor_read_clock(executor);
-        weir__executor_run_batch(executor);
-    }
+    weir__executor_sleep(executor, max_wait_ns);
+    weir__executor_read_clock(executor);
+    return weir__executor_run_batch(executor);
 }
 
 static void plain_destroy(weir_executor *executor)
@@ -83,14 +63,71 @@ static void plain_destroy(weir_executor *executor)
     plain_executor *self = (plain_executor *)executor;
     pthread_mutex_destroy(&self->lock);
     pthread_cond_destroy(&self->woken);
+    if (self->eventfd >= 0)
+        executor->sys->close(executor->sys, self->eventfd);
     weir__free(self);
 }
 
 static const weir_executor_type plain_type = {
     .name = "executor",
-    .run = plain_run,
+    .turn = plain_turn,
     .wait = plain_wait,
     .wake = plain_wake,
+    .destroy = plain_destroy,
+};
+
+/* The manual kind: its wake-up is a descriptor. That stays open until the struct is freed, for
+ * somebody may be about to write to it. */
+
+static int manual_open(weir_executor *executor)
+{
+    int fd = executor->sys->eventfd(executor->sys, 0);
+    if (fd >= 0)
+        ((plain_executor *)executor)->eventfd = fd;
+    return fd < 0 ? fd : 0;
+}
+
+static bool take_wakeup(weir_executor *executor)
+{
+    uint64_t count;
+    int fd = ((plain_executor *)executor)->eventfd;
+    return executor->sys->read(executor->sys, fd, &count, sizeof count) > 0;
+}
+
+static bool manual_wait(weir_executor *executor, int64_t timeout_ns)
+{
+    struct pollfd fd = { .fd = ((plain_executor *)executor)->eventfd, .events = POLLIN };
+    executor->sys->poll(executor->sys, &fd, 1, timeout_ns);
+    return take_wakeup(executor);
+}
+
+static int manual_wake(weir_executor *executor)
+{
+    const uint64_t one = 1;
+    executor->sys->write(executor->sys, ((plain_executor *)executor)->eventfd, &one, sizeof one);
+    return 0;
+}
+
+static bool manual_turn(weir_executor *executor, int64_t max_wait_ns)
+{
+    if (!weir__executor_sleep(executor, max_wait_ns))
+        take_wakeup(executor); /* one that came while it rested is over with this turn */
+    weir__executor_read_clock(executor);
+    return weir__executor_run_batch(executor);
+}
+
+static int manual_descriptor(const weir_executor *executor)
+{
+    return ((const plain_executor *)executor)->eventfd;
+}
+
+static const weir_executor_type manual_type = {
+    .name = "manual executor",
+    .open = manual_open,
+    .turn = manual_turn,
+    .wait = manual_wait,
+    .wake = manual_wake,
+    .descriptor = manual_descriptor,
     .destroy = plain_destroy,
 };
 
@@ -99,9 +136,10 @@ int weir__plain_executor_new(weir_executor **executor, const weir_executor_confi
     plain_executor *self = weir__zalloc(sizeof *self);
     if (self == NULL)
         return -ENOMEM;
-    weir__executor_init(&self->base, &plain_type, config);
+    weir__executor_init(&self->base, config->is_manual ? &manual_type : &plain_type, config);
     pthread_mutex_init(&self->lock, NULL);
     pthread_cond_init(&self->woken, NULL);
+    self->eventfd = -1;
     *executor = &self->base;
     return 0;
 }

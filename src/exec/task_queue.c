@@ -82,6 +82,20 @@ const weir_task *weir__task_queue_newest(weir_task_queue *queue)
     return queue->first_back != NULL ? last_of(&queue->first_back->node, &mpsc->stub) : NULL;
 }
 
+static size_t length_of(weir_mpsc_node *node, const weir_mpsc_node *stub)
+{
+    size_t count = 0;
+    for (; node != NULL; node = atomic_load_explicit(&node->next, memory_order_acquire))
+        count += node != stub;
+    return count;
+}
+
+size_t weir__task_queue_count(weir_task_queue *queue)
+{
+    weir_mpsc_node *back = queue->first_back != NULL ? &queue->first_back->node : NULL;
+    return length_of(back, NULL) + length_of(queue->mpsc.tail, &queue->mpsc.stub);
+}
+
 void weir__task_queue_take_back(weir_task_queue *queue, weir_task *wanted)
 {
     weir_task *first = NULL, *last = NULL;

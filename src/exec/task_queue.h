@@ -33,6 +33,10 @@ bool weir__task_queue_is_empty(weir_task_queue *queue);
  * none. */
 const weir_task *weir__task_queue_newest(weir_task_queue *queue);
 
+/* Consumer only, and slow: how many there are, but for those behind a producer between its steps.
+ */
+size_t weir__task_queue_count(weir_task_queue *queue);
+
 /* Consumer only. Takes out a task that was pushed before and not popped; the order of the others
  * stays. */
 void weir__task_queue_take_back(weir_task_queue *queue, weir_task *task);

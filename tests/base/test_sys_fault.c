@@ -229,6 +229,28 @@ static bool keeps_alive(bench *b)
     return value != 0;
 }
 
+static int do_poll(bench *b)
+{
+    struct pollfd fd = { .fd = b->ready, .events = POLLIN };
+    int code = sys->poll(sys, &fd, 1, 1000000000);
+    b->value = fd.revents;
+    return code;
+}
+
+static bool was_polled(bench *b)
+{
+    return b->value == POLLIN;
+}
+
+static int do_signalfd(bench *b)
+{
+    (void)b;
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGUSR1);
+    return sys->signalfd(sys, &signals);
+}
+
 static int do_getsockname(bench *b)
 {
     socklen_t length = sizeof b->address;
@@ -281,7 +303,8 @@ static void *note_run(void *arg)
 
 static int do_thread_create(bench *b)
 {
-    int code = sys->thread_create(sys, &b->thread, "noted", 0, note_run, b);
+    int code = sys->thread_create(sys, &b->thread,
+                                  &(weir_thread_config){ .name = "noted", .cpu = -1 }, note_run, b);
     if (code == 0)
         pthread_join(b->thread, NULL);
     return code;
@@ -319,6 +342,8 @@ static const struct {
     { "epoll_create1", do_epoll_create, a_descriptor_was_made, 0 },
     { "epoll_ctl", do_epoll_ctl, is_watched, 0 },
     { "epoll_wait", do_epoll_wait, was_told, 0 },
+    { "poll", do_poll, was_polled, 0 },
+    { "signalfd", do_signalfd, a_descriptor_was_made, 0 },
     { "socket", do_socket, a_descriptor_was_made, 0 },
     { "bind", do_bind, has_a_port, 0 },
     { "listen", do_listen, listens, 0 },

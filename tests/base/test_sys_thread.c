@@ -49,7 +49,8 @@ static runner run_thread(const char *name, size_t stack_bytes, char comm[32])
     pthread_t thread;
     void *result;
     memset(&other, 0, sizeof other);
-    assert_int_equal(sys->thread_create(sys, &thread, name, stack_bytes, run, &other), 0);
+    weir_thread_config config = { .name = name, .stack_bytes = stack_bytes, .cpu = -1 };
+    assert_int_equal(sys->thread_create(sys, &thread, &config, run, &other), 0);
     while (atomic_load(&other.tid) == 0)
         sched_yield();
     read_comm(atomic_load(&other.tid), comm);
@@ -141,9 +142,11 @@ static void threads_that_cannot_be_made_are_told(void **state)
     pthread_t thread;
     sigset_t before, after;
     pthread_sigmask(SIG_BLOCK, NULL, &before);
-    assert_int_equal(sys->thread_create(sys, &thread, "small", 1, note_run, &has_run), -EINVAL);
+    weir_thread_config small = { .name = "small", .stack_bytes = 1, .cpu = -1 };
+    weir_thread_config large = { .name = "large", .stack_bytes = (size_t)1 << 50, .cpu = -1 };
+    assert_int_equal(sys->thread_create(sys, &thread, &small, note_run, &has_run), -EINVAL);
     /* No address space is that large. */
-    int code = sys->thread_create(sys, &thread, "large", (size_t)1 << 50, note_run, &has_run);
+    int code = sys->thread_create(sys, &thread, &large, note_run, &has_run);
     assert_true(code == -EAGAIN || code == -ENOMEM);
     pthread_sigmask(SIG_BLOCK, NULL, &after);
     assert_same_mask(&after, &before);

@@ -25,7 +25,7 @@
             sched_yield();                                                                         \
     } while (0)
 
-static inline weir_group *new_group(const weir_executors_config *config)
+static inline weir_group *new_group(const weir_group_config *config)
 {
     weir_group *group = NULL;
     assert_int_equal(weir_group_new_executors(&group, config, NULL), 0);
@@ -35,7 +35,7 @@ static inline weir_group *new_group(const weir_executors_config *config)
 
 static inline weir_group *new_group_of(int count)
 {
-    return new_group(&(weir_executors_config){ .count = count });
+    return new_group(&(weir_group_config){ .count = count });
 }
 
 static inline void end_group(weir_group *group)

@@ -7,10 +7,10 @@
 #include <semaphore.h>
 #include <stdlib.h>
 
-static weir_executor *make_executor(const weir_executors_config *config)
+static weir_executor *make_executor(const weir_group_config *config)
 {
     weir_group *group = NULL;
-    weir_executors_config one = config != NULL ? *config : (weir_executors_config){ 0 };
+    weir_group_config one = config != NULL ? *config : (weir_group_config){ 0 };
     one.count = 1;
     assert_int_equal(weir_group_new_executors(&group, &one, NULL), 0);
     return weir_group_at(group, 0);
@@ -189,7 +189,7 @@ static void at_the_bound_everything_is_refused(void **state)
     work taken = { 0 }, refused = { 0 };
     gate g;
     weir_future *future = NULL;
-    weir_executor *executor = make_executor(&(weir_executors_config){ .max_pending_tasks = BOUND });
+    weir_executor *executor = make_executor(&(weir_group_config){ .max_pending_tasks = BOUND });
     harness_log_begin(WEIR_LOG_WARN);
     gate_close(&g, executor);
     for (int i = 0; i < BOUND; i++)
@@ -401,7 +401,7 @@ static void ended_before_the_call_it_is_cancelled(void **state)
 {
     (void)state;
     stillborn s = { 0 };
-    s.executor = make_executor(&(weir_executors_config){ .start = fail_to_start, .start_arg = &s });
+    s.executor = make_executor(&(weir_group_config){ .start = fail_to_start, .start_arg = &s });
     harness_log_begin(WEIR_LOG_ERROR);
     assert_int_equal(weir_executor_execute(s.executor, do_work, &s.first), -EAGAIN);
     for (int i = 0; i < 4; i++)
@@ -452,7 +452,7 @@ static void scheduled_functions_wait_for_their_time(void **state)
     weir_future *futures[COUNT];
     weir_virtual_clock clock;
     weir_virtual_clock_init(&clock, 1000);
-    weir_executor *executor = make_executor(&(weir_executors_config){ .clock = &clock.clock });
+    weir_executor *executor = make_executor(&(weir_group_config){ .clock = &clock.clock });
     for (int i = 0; i < COUNT; i++) {
         works[i].row = &row;
         assert_int_equal(weir_executor_schedule(executor, do_work, &works[i],

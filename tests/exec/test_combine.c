@@ -28,8 +28,7 @@ static pthread_t flush(weir_executor *executor)
 static weir_executor *start_executor(void)
 {
     weir_group *group = NULL;
-    assert_int_equal(weir_group_new_executors(&group, &(weir_executors_config){ .count = 1 }, NULL),
-                     0);
+    assert_int_equal(weir_group_new_executors(&group, &(weir_group_config){ .count = 1 }, NULL), 0);
     flush(weir_group_at(group, 0));
     return weir_group_at(group, 0);
 }

@@ -39,8 +39,8 @@ static void s026_sixty_four_threads_start_one_thread(void **state)
     enum { COUNT = 64 };
     static poster posters[COUNT];
     starter hook = { .code = 0 };
-    weir_group *group = new_group(
-        &(weir_executors_config){ .count = 1, .start = starter_start, .start_arg = &hook });
+    weir_group *group =
+        new_group(&(weir_group_config){ .count = 1, .start = starter_start, .start_arg = &hook });
     pthread_t threads[COUNT];
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, NULL, COUNT);
@@ -64,8 +64,8 @@ static void s027_failed_start_can_be_tried_again(void **state)
 {
     (void)state;
     starter hook = { .failures_left = 1, .code = -EAGAIN };
-    weir_group *group = new_group(
-        &(weir_executors_config){ .count = 1, .start = starter_start, .start_arg = &hook });
+    weir_group *group =
+        new_group(&(weir_group_config){ .count = 1, .start = starter_start, .start_arg = &hook });
     weir_executor *executor = weir_group_at(group, 0);
     probe p = PROBE;
     assert_int_equal(weir_executor_post(executor, &p.task), -EAGAIN);
@@ -195,7 +195,7 @@ static int gate_open(weir_executor *executor)
     return 0;
 }
 
-static void gate_wait(weir_executor *executor, int64_t timeout_ns)
+static bool gate_wait(weir_executor *executor, int64_t timeout_ns)
 {
     (void)timeout_ns; /* what uses it has no timers, and no quiet period */
     gate_executor *self = (gate_executor *)executor;
@@ -206,9 +206,10 @@ static void gate_wait(weir_executor *executor, int64_t timeout_ns)
     self->is_woken = false;
     pthread_mutex_unlock(&self->lock);
     WAIT_FOR(!atomic_load(&self->stays));
+    return true;
 }
 
-static void gate_wake(weir_executor *executor)
+static int gate_wake(weir_executor *executor)
 {
     gate_executor *self = (gate_executor *)executor;
     pthread_mutex_lock(&self->lock);
@@ -216,15 +217,14 @@ static void gate_wake(weir_executor *executor)
     self->is_woken = true;
     pthread_cond_signal(&self->woken);
     pthread_mutex_unlock(&self->lock);
+    return 0;
 }
 
-static void gate_run(weir_executor *executor)
+static bool gate_turn(weir_executor *executor, int64_t max_wait_ns)
 {
-    while (!weir__executor_confirm_shutdown(executor)) {
-        weir__executor_sleep(executor, -1);
-        weir__executor_read_clock(executor);
-        weir__executor_run_batch(executor);
-    }
+    weir__executor_sleep(executor, max_wait_ns);
+    weir__executor_read_clock(executor);
+    return weir__executor_run_batch(executor);
 }
 
 static void return_at_once(weir_executor *executor)
@@ -251,7 +251,7 @@ static void gate_destroy(weir_executor *executor)
 static const weir_executor_type gate_type = {
     .name = "gate",
     .open = gate_open,
-    .run = gate_run,
+    .turn = gate_turn,
     .wait = gate_wait,
     .wake = gate_wake,
     .close = gate_close,
@@ -382,13 +382,13 @@ static void s036_tasks_left_over_are_reported_and_dropped(void **state)
 /* Shutting down ------------------------------------------------------------------------------- */
 
 typedef struct hook_entry {
-    weir_shutdown_hook hook;
+    weir_hook hook;
     int *order;
     atomic_int *next;
     int place, runs;
 } hook_entry;
 
-static void hook_run(weir_shutdown_hook *hook)
+static void hook_run(weir_hook *hook)
 {
     hook_entry *self = WEIR_CONTAINER(hook, hook_entry, hook);
     self->place = atomic_fetch_add(self->next, 1);
@@ -416,8 +416,8 @@ static int add_hooks(void *arg)
 static int remove_last_hook(void *arg)
 {
     hooks *self = arg;
-    self->codes[4] = weir_executor_remove_shutdown_hook(self->executor, &self->entries[2].hook);
-    self->codes[5] = weir_executor_remove_shutdown_hook(self->executor, &self->entries[2].hook);
+    self->codes[4] = weir_executor_remove_hook(self->executor, &self->entries[2].hook);
+    self->codes[5] = weir_executor_remove_hook(self->executor, &self->entries[2].hook);
     return 0;
 }
 
@@ -457,7 +457,7 @@ static void shutdown_hooks_run_once_in_order(void **state)
         assert_int_equal(h.codes[i], 0);
         assert_int_equal(h.entries[i].runs, 1);
         assert_int_equal(h.entries[i].place, i);
-        assert_false(h.entries[i].hook.is_added);
+        assert_false(h.entries[i].hook.node.next);
     }
     assert_int_equal(h.codes[3], -EBUSY);
 }
@@ -481,13 +481,13 @@ static void hooks_are_refused_elsewhere(void **state)
     (void)state;
     weir_group *group = new_group_of(1);
     weir_executor *executor = weir_group_at(group, 0);
-    weir_shutdown_hook hook = { .run = hook_run }, empty = { .run = NULL };
+    weir_hook hook = { .run = hook_run }, empty = { .run = NULL };
     assert_int_equal(weir_executor_add_shutdown_hook(executor, &hook), -EPERM);
-    assert_int_equal(weir_executor_remove_shutdown_hook(executor, &hook), -EPERM);
+    assert_int_equal(weir_executor_remove_hook(executor, &hook), -EPERM);
     assert_int_equal(weir_executor_add_shutdown_hook(executor, &empty), -EINVAL);
     assert_int_equal(weir_executor_add_shutdown_hook(executor, NULL), -EINVAL);
     assert_int_equal(weir_executor_add_shutdown_hook(NULL, &hook), -EINVAL);
-    assert_int_equal(weir_executor_remove_shutdown_hook(executor, NULL), -EINVAL);
+    assert_int_equal(weir_executor_remove_hook(executor, NULL), -EINVAL);
     end_group(group);
 }
 
@@ -496,7 +496,7 @@ static void s039_ends_when_it_was_quiet_for_the_quiet_period(void **state)
     (void)state;
     weir_virtual_clock clock;
     weir_virtual_clock_init(&clock, WEIR_SECONDS(1));
-    weir_group *group = new_group(&(weir_executors_config){ .count = 1, .clock = &clock.clock });
+    weir_group *group = new_group(&(weir_group_config){ .count = 1, .clock = &clock.clock });
     weir_executor *executor = weir_group_at(group, 0);
     settle(executor);
     assert_int_equal(weir_executor_shutdown(executor, 300, 100000), 0);
@@ -536,7 +536,7 @@ static void s040_ends_after_the_timeout_though_tasks_keep_coming(void **state)
     (void)state;
     weir_virtual_clock clock;
     weir_virtual_clock_init(&clock, 0);
-    weir_group *group = new_group(&(weir_executors_config){ .count = 1, .clock = &clock.clock });
+    weir_group *group = new_group(&(weir_group_config){ .count = 1, .clock = &clock.clock });
     restless r = { .task = { .run = restless_run }, .executor = weir_group_at(group, 0) };
     assert_int_equal(weir_executor_post(r.executor, &r.task), 0);
     WAIT_FOR(atomic_load(&r.runs) > 0);
@@ -556,7 +556,7 @@ static void s041_without_quiet_period_it_drains_and_ends(void **state)
     (void)state;
     weir_virtual_clock clock; /* stands still, so nothing waits for a time */
     weir_virtual_clock_init(&clock, 0);
-    weir_group *group = new_group(&(weir_executors_config){ .count = 1, .clock = &clock.clock });
+    weir_group *group = new_group(&(weir_group_config){ .count = 1, .clock = &clock.clock });
     probe probes[10];
     blocker b;
     block(&b, weir_group_at(group, 0));
@@ -702,7 +702,7 @@ static void s048_tasks_of_one_thread_run_in_order(void **state)
 
 static weir_group *new_bounded(int bound, weir_reject_fn reject, void *reject_arg)
 {
-    return new_group(&(weir_executors_config){
+    return new_group(&(weir_group_config){
         .count = 1, .max_pending_tasks = bound, .reject = reject, .reject_arg = reject_arg });
 }
 
@@ -1118,10 +1118,10 @@ static void full_tail_refuses(void **state)
 {
     (void)state;
     weir_backoff backoff = { .retries = 3, .pause_ns = 1000 };
-    weir_group *group = new_group(&(weir_executors_config){ .count = 1,
-                                                            .max_pending_tasks = 16,
-                                                            .reject = weir_reject_with_backoff,
-                                                            .reject_arg = &backoff });
+    weir_group *group = new_group(&(weir_group_config){ .count = 1,
+                                                        .max_pending_tasks = 16,
+                                                        .reject = weir_reject_with_backoff,
+                                                        .reject_arg = &backoff });
     weir_executor *executor = weir_group_at(group, 0);
     probe probes[17];
     blocker b;
@@ -1270,7 +1270,7 @@ static void stats_tell_what_was_done(void **state)
     (void)state;
     weir_virtual_clock clock;
     weir_virtual_clock_init(&clock, 7);
-    weir_group *group = new_group(&(weir_executors_config){ .count = 1, .clock = &clock.clock });
+    weir_group *group = new_group(&(weir_group_config){ .count = 1, .clock = &clock.clock });
     weir_executor *executor = weir_group_at(group, 0);
     weir_executor_stats stats = stats_of(executor);
     assert_int_equal(stats.tasks_run, 0);
@@ -1361,7 +1361,7 @@ static void without_memory_nothing_is_called(void **state)
 static void knows_its_name(void **state)
 {
     (void)state;
-    weir_group *group = new_group(&(weir_executors_config){ .count = 2, .name = "worker" });
+    weir_group *group = new_group(&(weir_group_config){ .count = 2, .name = "worker" });
     assert_string_equal(weir_executor_name(weir_group_at(group, 1)), "worker-1");
     end_group(group);
 }

@@ -33,8 +33,7 @@ static void flush(weir_executor *executor)
 static weir_executor *start_executor(void)
 {
     weir_group *group = NULL;
-    assert_int_equal(weir_group_new_executors(&group, &(weir_executors_config){ .count = 1 }, NULL),
-                     0);
+    assert_int_equal(weir_group_new_executors(&group, &(weir_group_config){ .count = 1 }, NULL), 0);
     flush(weir_group_at(group, 0));
     return weir_group_at(group, 0);
 }
@@ -466,8 +465,7 @@ static void telling_starts_the_executor(void **state)
     sem_t told;
     weir_group *group = NULL;
     assert_int_equal(sem_init(&told, 0, 0), 0);
-    assert_int_equal(weir_group_new_executors(&group, &(weir_executors_config){ .count = 1 }, NULL),
-                     0);
+    assert_int_equal(weir_group_new_executors(&group, &(weir_group_config){ .count = 1 }, NULL), 0);
     weir_promise *promise = weir_promise_new(weir_group_at(group, 0));
     assert_int_equal(weir_future_on_done(weir_promise_future(promise), post_semaphore, &told), 0);
     assert_int_equal(weir_promise_set(promise, 0), 0);

@@ -56,13 +56,13 @@ static void s008_negative_count_is_refused_by_name(void **state)
     (void)state;
     weir_group *group = NULL;
     weir_error error = { 0 };
-    weir_executors_config config = { .count = -1 };
+    weir_group_config config = { .count = -1 };
     assert_int_equal(weir_group_new_executors(&group, &config, &error), -EINVAL);
     assert_null(group);
     assert_int_equal(error.code, -EINVAL);
     assert_non_null(strstr(error.message, "-1"));
     assert_int_equal(weir_group_new_executors(&group, &config, NULL), -EINVAL);
-    config = (weir_executors_config){ .count = 1, .max_pending_tasks = -7 };
+    config = (weir_group_config){ .count = 1, .max_pending_tasks = -7 };
     assert_int_equal(weir_group_new_executors(&group, &config, &error), -EINVAL);
     assert_non_null(strstr(error.message, "-7"));
     assert_int_equal(weir_group_new_executors(NULL, NULL, NULL), -EINVAL);
@@ -114,7 +114,7 @@ static void s014_factory_makes_each_child(void **state)
     factory f;
     factory_begin(&f, -1);
     weir_group *group = NULL;
-    weir_executors_config config = { .count = 5, .name = "made" };
+    weir_group_config config = { .count = 5, .name = "made" };
     assert_int_equal(weir__group_new(&group, &config, make_child, &f, NULL), 0);
     assert_int_equal(f.calls, 5);
     assert_int_equal(f.args_wrong, 0);
@@ -135,7 +135,7 @@ static void s015_failing_child_ends_those_before_it(void **state)
         factory_begin(&f, fail_at);
         weir_group *group = NULL;
         weir_error error = { 0 };
-        weir_executors_config config = { .count = 5 };
+        weir_group_config config = { .count = 5 };
         assert_int_equal(weir__group_new(&group, &config, make_child, &f, &error), -EMFILE);
         assert_null(group);
         assert_int_equal(error.code, -EMFILE);
@@ -176,7 +176,7 @@ static void s017_threads_come_from_the_hook(void **state)
 {
     (void)state;
     starter hook = { .code = 0 };
-    weir_group *group = new_group(&(weir_executors_config){
+    weir_group *group = new_group(&(weir_group_config){
         .count = 3, .name = "hooked", .start = starter_start, .start_arg = &hook });
     assert_int_equal(atomic_load(&hook.calls), 0);
     for (size_t i = 0; i < 3; i++) {
@@ -193,7 +193,7 @@ static void s017_threads_come_from_the_hook(void **state)
 static void threads_of_weirs_own_have_names(void **state)
 {
     (void)state;
-    weir_group *group = new_group(&(weir_executors_config){ .count = 1, .name = "own" });
+    weir_group *group = new_group(&(weir_group_config){ .count = 1, .name = "own" });
     wait_for_comm(weir_group_at(group, 0), "own-0");
     end_group(group);
 }
@@ -211,7 +211,7 @@ static void s027_hook_that_fails_once_is_asked_again(void **state)
     (void)state;
     starter hook = { .failures_left = 1, .code = -EAGAIN };
     /* A start that fails so is no full queue. */
-    weir_group *group = new_group(&(weir_executors_config){
+    weir_group *group = new_group(&(weir_group_config){
         .count = 2, .start = starter_start, .start_arg = &hook, .reject = reject_never });
     probe p = PROBE, q = PROBE;
     assert_int_equal(weir_executor_post(weir_group_at(group, 0), &p.task), -EAGAIN);
@@ -286,7 +286,7 @@ static void s020_chooser_follows_the_count_or_the_user(void **state)
     }
     size_t wish = 2;
     weir_group *group =
-        new_group(&(weir_executors_config){ .count = 4, .chooser = always, .chooser_arg = &wish });
+        new_group(&(weir_group_config){ .count = 4, .chooser = always, .chooser_arg = &wish });
     assert_string_equal(weir_group_chooser_name(group), "custom");
     for (int i = 0; i < 5; i++)
         assert_int_equal(next_index(group), 2);
@@ -298,7 +298,7 @@ static void s020_chooser_follows_the_count_or_the_user(void **state)
 static void least_loaded_is_chosen(void **state)
 {
     (void)state;
-    weir_group *group = new_group(&(weir_executors_config){
+    weir_group *group = new_group(&(weir_group_config){
         .count = 3, .max_pending_tasks = 16, .chooser = weir_choose_least_loaded });
     for (size_t i = 0; i < 6; i++)
         assert_int_equal(next_index(group), i % 3);
@@ -321,7 +321,7 @@ static void least_loaded_is_chosen(void **state)
 static void s022_children_are_listed_in_order(void **state)
 {
     (void)state;
-    weir_group *group = new_group(&(weir_executors_config){ .count = 5, .name = "child" });
+    weir_group *group = new_group(&(weir_group_config){ .count = 5, .name = "child" });
     assert_int_equal(weir_group_count(group), 5);
     for (size_t i = 0; i < 5; i++) {
         char name[32];
@@ -440,7 +440,7 @@ static void without_memory_nothing_is_made(void **state)
 {
     (void)state;
     weir_group *group = NULL;
-    weir_executors_config config = { .count = 4 };
+    weir_group_config config = { .count = 4 };
     unsigned seen = UINT32_MAX, n = 0;
     int code;
     do {

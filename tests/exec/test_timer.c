@@ -16,7 +16,7 @@ typedef struct bench {
 static void bench_begin(bench *self, int bound)
 {
     weir_virtual_clock_init(&self->clock, START_NS);
-    self->group = new_group(&(weir_executors_config){
+    self->group = new_group(&(weir_group_config){
         .count = 1, .clock = &self->clock.clock, .max_pending_tasks = bound });
     self->executor = weir_group_at(self->group, 0);
 }
