@@ -19,11 +19,14 @@
 #include <weir/group.h>
 #include <weir/leak.h>
 #include <weir/log.h>
+#include <weir/loop.h>
 #include <weir/msg.h>
 #include <weir/node.h>
 #include <weir/pool.h>
+#include <weir/signal.h>
 #include <weir/threads.h>
 #include <weir/timer.h>
 #include <weir/version.h>
+#include <weir/watch.h>
 
 #endif

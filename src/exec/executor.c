@@ -154,6 +154,16 @@ bool weir__executor_is_asleep(const weir_executor *executor)
     return atomic_load_explicit(&executor->sleep, memory_order_relaxed) == ASLEEP;
 }
 
+bool weir__executor_is_woken(const weir_executor *executor)
+{
+    return atomic_load_explicit(&executor->sleep, memory_order_seq_cst) == WOKEN;
+}
+
+static bool is_busy(const weir_executor *executor)
+{
+    return executor->type->is_busy != NULL && executor->type->is_busy(executor);
+}
+
 bool weir__executor_has_tasks(weir_executor *executor)
 {
     return !weir__task_queue_is_empty(&executor->tasks) ||
@@ -195,8 +205,8 @@ static void wait_and_trim(weir_executor *executor, int64_t timeout_ns)
 
 int64_t weir__executor_next_ns(weir_executor *executor)
 {
-    if (weir__executor_has_tasks(executor) ||
-        atomic_load_explicit(&executor->sleep, memory_order_seq_cst) == WOKEN)
+    if (weir__executor_has_tasks(executor) || weir__executor_is_woken(executor) ||
+        is_busy(executor))
         return 0;
     int64_t deadline_ns = executor->is_ending ? executor->end_check_ns
                                               : weir__executor_next_deadline_ns(executor);
@@ -209,7 +219,7 @@ int64_t weir__executor_next_ns(weir_executor *executor)
 bool weir__executor_fall_asleep(weir_executor *executor, int64_t max_ns, int64_t *timeout_ns)
 {
     int expected = AWAKE;
-    *timeout_ns = wait_ns(executor, max_ns);
+    *timeout_ns = is_busy(executor) ? 0 : wait_ns(executor, max_ns);
     if (*timeout_ns != 0 &&
         atomic_compare_exchange_strong_explicit(&executor->sleep, &expected, ASLEEP,
                                                 memory_order_seq_cst, memory_order_relaxed) &&

@@ -30,6 +30,9 @@ typedef struct weir_executor_type {
      * then does it. Whether there was anything. */
     bool (*turn)(weir_executor *executor, int64_t max_wait_ns);
 
+    /* Whether something besides tasks waits to be done in the next turn. NULL: never. */
+    bool (*is_busy)(const weir_executor *executor);
+
     /* Waits until woken, at most `timeout_ns` (negative: for ever); whether anything ended the wait
      * before its time. On its thread, from weir__executor_sleep. */
     bool (*wait)(weir_executor *executor, int64_t timeout_ns);
@@ -166,6 +169,9 @@ int64_t weir__executor_refresh_clock(weir_executor *executor);
 
 /* Whether a task waits, in the tail, too. */
 bool weir__executor_has_tasks(weir_executor *executor);
+
+/* Whether somebody has asked it to wake up since it fell asleep. */
+bool weir__executor_is_woken(const weir_executor *executor);
 
 /* When the next timer is due, INT64_MAX when there is none. */
 int64_t weir__executor_next_deadline_ns(const weir_executor *executor);

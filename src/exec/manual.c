@@ -85,14 +85,14 @@ static int step(weir_group *group)
     return busy;
 }
 
-static bool is_mine(const weir_group *group)
+bool weir__manual_is_mine(const weir_group *group)
 {
     return group != NULL && group->is_manual && pthread_equal(group->maker, pthread_self());
 }
 
 int weir_group_step(weir_group *group)
 {
-    return is_mine(group) ? step(group) : -EPERM;
+    return weir__manual_is_mine(group) ? step(group) : -EPERM;
 }
 
 /* The sooner of two times to wait, of which negative is never. */
@@ -115,7 +115,7 @@ static int64_t next_ns(weir_group *group)
 
 int64_t weir_group_next_ns(weir_group *group)
 {
-    return is_mine(group) ? next_ns(group) : INT64_MIN;
+    return weir__manual_is_mine(group) ? next_ns(group) : INT64_MIN;
 }
 
 /* Waiting ------------------------------------------------------------------------------------ */

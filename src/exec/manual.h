@@ -11,6 +11,9 @@ int weir__manual_begin(weir_group *group);
 /* The group ends: nobody steps it any more. */
 void weir__manual_end(weir_group *group);
 
+/* Whether the group is manual, and the calling thread's. */
+bool weir__manual_is_mine(const weir_group *group);
+
 /* Whether the calling thread has to step groups while it waits. */
 bool weir__manual_is_driver(void);
 

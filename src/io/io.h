@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* The io interface: operations on descriptors, and the backends that perform them. */
+#ifndef WEIR_IO_IO_H
+#define WEIR_IO_IO_H
+
+#include "base/list.h"
+#include "base/sys.h"
+#include "io/guess.h"
+
+#include <weir/buf.h>
+#include <weir/group.h>
+
+#include <stdatomic.h>
+
+/*
+ * An operation is embedded in its owner, who submits it to the backend of its loop and is told when
+ * it is done. All of this happens on the loop's thread, but for `wake`. The rules:
+ *
+ *  1. submit returns WEIR_IO_PENDING, and then exactly one final on_done follows; or it returns the
+ *     result, and then none does. Accept, receive and poll never finish inside submit. on_done is
+ *     never called from there.
+ *  2. on_done comes from the completion phase alone.
+ *  3. cancel is a request: it cannot fail, allocates nothing and never calls back. The final
+ * on_done still comes, once, with the real result if that won the race, else with -ECANCELED.
+ * Nobody frees or reuses an operation before it.
+ *  4. Memory given to an operation stays where it is until its final on_done. What is to be sent is
+ *     asked for with `gather` when the backend can use it, so that nobody keeps iovecs.
+ *  5. A stream has at most one send in flight, and a file at most one operation for each direction.
+ *  6. At the end of a batch (the completion phase, or 16 completions of one operation) comes one
+ *     on_batch_end. A final result without data (end of stream, error, cancelled) comes after the
+ *     end of the batch before it, and nothing comes after it. A final result with data, that of a
+ *     one-shot receive, comes before: the operation may be submitted again in between, but not
+ * freed.
+ *  7. Receive buffers are supplied at completion. A receive without `is_multishot` ends with one
+ *     buffer. What came but was not asked for stays where it is, in order.
+ *  8. Closing is: cancel every operation, wait for their finals, close the file.
+ */
+
+typedef struct weir_io weir_io;
+typedef struct weir_io_type weir_io_type;
+typedef struct weir_io_file weir_io_file;
+typedef struct weir_io_op weir_io_op;
+
+/* How many completions of one operation, or sends of one file, before it is the others' turn. */
+#define WEIR_IO_BATCH 16
+
+/* What submit returns when the result comes later. */
+#define WEIR_IO_PENDING INT32_MIN
+
+typedef enum weir_io_op_kind {
+    /* For the way in. Stay armed when they are multishot. */
+    WEIR_IO_ACCEPT,  /* the code is a descriptor */
+    WEIR_IO_RECEIVE, /* the code is how many bytes there are in `buf`, 0 at the end of the stream */
+    /* For the way out. One-shot. */
+    WEIR_IO_CONNECT,
+    WEIR_IO_SEND, /* the code is how many bytes went */
+    /* For a descriptor that somebody else reads and writes. Multishot: comes again as long as the
+     * descriptor is ready. The code is a set of WEIR_IO_READABLE and so on. */
+    WEIR_IO_POLL,
+    /* One-shot, beside the others: both ways of the connection have ended, or it was reset. */
+    WEIR_IO_HANGUP,
+} weir_io_op_kind;
+
+enum {
+    WEIR_IO_READABLE = 1,
+    WEIR_IO_WRITABLE = 2,
+    WEIR_IO_HUNG_UP = 4, /* comes unasked */
+};
+
+/* What became of an operation. Valid during on_done. */
+typedef struct weir_io_result {
+    int code;                       /* by the kind of operation, or negative */
+    bool is_armed;                  /* more may come; else this is the final result */
+    weir_buf *buf;                  /* of a receive with data: on_done's to release */
+    const struct sockaddr *address; /* of an accept: the peer's, where the backend knows it */
+    socklen_t address_length;
+} weir_io_result;
+
+/* A descriptor at a backend. Embedded in its owner; zero it first. */
+struct weir_io_file {
+    int fd;
+
+    /* The backend's. */
+    weir_io_op *in, *out, *poll, *hangup; /* what is armed, by direction */
+    weir_list_node ready;                 /* in the list of those that can go on */
+    uint32_t slot;                        /* 1 + where it stands in the backend's table */
+    unsigned bits;                        /* what it knows about the descriptor */
+    uint8_t events;                       /* that a poll has to be told */
+    uint8_t sends;                        /* done in this turn */
+    uint32_t send_turn;                   /* which that is */
+    int error;                            /* the backend lost it: every operation fails with this */
+};
+
+struct weir_io_op {
+    /* The owner's, set before submit. */
+    weir_io_op_kind kind;
+    bool is_multishot; /* accept, receive */
+    weir_io_file *file;
+    void (*on_done)(weir_io_op *op, const weir_io_result *result);
+    void (*on_batch_end)(weir_io_op *op); /* accept, receive; may be NULL */
+    union {
+        struct {
+            const struct sockaddr *address;
+            socklen_t length;
+        } connect;
+        /* Fills in what is to be sent now, at most `max` pieces, and returns how many; at least
+         * one. May be asked again before the final on_done. */
+        int (*gather)(weir_io_op *op, struct iovec *pieces, int max);
+        weir_guess guess; /* receive: how large the next buffer should be; zero it first */
+        unsigned events;  /* poll: what to wait for */
+    };
+
+    /* The backend's. */
+    bool is_in_flight; /* from submit to the final on_done */
+    int code;          /* of a result that waits to be told */
+    weir_list_node node;
+};
+
+/* What every backend counts, by its loop's thread; any thread may read. */
+typedef struct weir_io_counters {
+    _Atomic(uint64_t) polls;                    /* how often the kernel was asked for events */
+    _Atomic(uint64_t) completions;              /* calls of on_done */
+    _Atomic(uint64_t) stale;                    /* events for what is no longer there */
+    _Atomic(uint64_t) controls;                 /* changes of what the kernel watches: epoll_ctl */
+    _Atomic(uint64_t) receives, sends, accepts; /* system calls */
+    _Atomic(uint64_t) rebuilds;
+} weir_io_counters;
+
+struct weir_io_type {
+    const char *name;
+
+    /* Makes a file known. -ENOMEM, or what the kernel says. The owner keeps it in place until
+     * detach, before which none of its operations may be in flight; close also closes the
+     * descriptor. */
+    int (*attach)(weir_io *io, weir_io_file *file, int fd);
+    void (*detach)(weir_io *io, weir_io_file *file);
+    void (*close_file)(weir_io *io, weir_io_file *file);
+
+    int (*submit)(weir_io *io, weir_io_op *op);
+    void (*cancel)(weir_io *io, weir_io_op *op);
+
+    /* Waits for events, at most `timeout_ns` (negative: for ever), not at all when results wait to
+     * be told. How many there are, or -EINTR, or a code which says that it needs a rebuild. */
+    int (*poll)(weir_io *io, int64_t timeout_ns);
+
+    /* The completion phase: tells what poll found. How many results that were. */
+    unsigned (*complete)(weir_io *io);
+
+    /* Whether results wait to be told, so that the next poll must not wait. */
+    bool (*has_results)(const weir_io *io);
+
+    /* Ends a poll that is going on or about to begin. Any thread. */
+    void (*wake)(weir_io *io);
+
+    /* Replaces what it has at the kernel and moves all files over; one that cannot be moved fails
+     * alone. `spinner` is the descriptor that events came for last without any use, or -1. */
+    int (*rebuild)(weir_io *io);
+    int (*spinner)(const weir_io *io);
+
+    /* What is readable when there are events: for somebody else's loop. */
+    int (*descriptor)(const weir_io *io);
+
+    /* Gives back what it has at the kernel, on its thread; then the memory, when nobody can call
+     * wake any more. */
+    void (*close)(weir_io *io);
+    void (*destroy)(weir_io *io);
+};
+
+/* The base of every backend. */
+struct weir_io {
+    const weir_io_type *type;
+    weir_sys *sys;
+    weir_io_counters *counters; /* the loop's, which outlive it */
+};
+
+/* Opens the epoll backend. Negative when the kernel or the memory says no. */
+int weir__epoll_open(weir_sys *sys, weir_io_counters *counters, weir_io **io);
+
+/* A way to make backends, for those that are not the kernel's. */
+struct weir_io_source {
+    const char *name;
+    int (*open)(weir_io_source *source, weir_sys *sys, weir_io_counters *counters, weir_io **io);
+};
+
+static inline int weir__io_submit(weir_io *io, weir_io_op *op)
+{
+    return io->type->submit(io, op);
+}
+
+static inline void weir__io_cancel(weir_io *io, weir_io_op *op)
+{
+    io->type->cancel(io, op);
+}
+
+/* One more, by the only thread that counts. */
+static inline void weir__io_count(_Atomic(uint64_t) *counter)
+{
+    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, value + 1, memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* The table behind the numbers that the kernel is given in place of pointers to files. */
+#ifndef WEIR_IO_SLOTS_H
+#define WEIR_IO_SLOTS_H
+
+#include "io/io.h"
+
+/* A key is a place in the table and its generation, which grows with every file that stood there:
+ * what the kernel still says about a file that is gone finds another generation. */
+typedef struct weir_slot {
+    weir_io_file *file; /* NULL: free */
+    uint32_t generation;
+    uint32_t next_free; /* as file->slot counts; 0: none */
+    int fd;             /* of the last file */
+} weir_slot;
+
+/* All zero is an empty table. */
+typedef struct weir_slots {
+    weir_slot *slots;
+    uint32_t room, count, first_free;
+} weir_slots;
+
+void weir__slots_deinit(weir_slots *slots);
+
+/* Gives the file a place. -ENOMEM. */
+int weir__slots_add(weir_slots *slots, weir_io_file *file);
+void weir__slots_remove(weir_slots *slots, weir_io_file *file);
+
+/* Never 0. */
+static inline uint64_t weir__slots_key(const weir_slots *slots, const weir_io_file *file)
+{
+    return (uint64_t)slots->slots[file->slot - 1].generation << 32 | file->slot;
+}
+
+/* NULL when the file is gone. */
+static inline weir_io_file *weir__slots_find(const weir_slots *slots, uint64_t key)
+{
+    const weir_slot *at = &slots->slots[(uint32_t)key - 1];
+    return at->generation == key >> 32 ? at->file : NULL;
+}
+
+/* The descriptor that a key was made for, or the next one in its place. */
+static inline int weir__slots_fd(const weir_slots *slots, uint64_t key)
+{
+    return slots->slots[(uint32_t)key - 1].fd;
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/* Groups of event loops: what a config says, checked, and the factory of their children. */
+#include "exec/group.h"
+#include "loop/loop.h"
+
+#include <weir/timer.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_IO_RATIO 50
+#define DEFAULT_SPIN_LIMIT 512
+#define LEAST_SPIN_LIMIT 3
+
+#ifdef WEIR_DEBUG
+#define DEFAULT_WATCHDOG_MS 1000
+#else
+#define DEFAULT_WATCHDOG_MS 0
+#endif
+
+static int refuse(weir_error *error, const char *what, int value, const char *why)
+{
+    return weir_error_set(error, -EINVAL, "group", "%s is %d, which is %s", what, value, why);
+}
+
+static int check(const weir_group_config *config, weir_error *error)
+{
+    if (config->io_ratio < 0 || config->io_ratio > 100)
+        return refuse(error, "io_ratio", config->io_ratio, "not from 1 to 100");
+    if (config->task_ms < 0)
+        return refuse(error, "task_ms", config->task_ms, "negative");
+    if (config->max_wait_ms < 0 && config->max_wait_ms != WEIR_OFF)
+        return refuse(error, "max_wait_ms", config->max_wait_ms, "negative");
+    if (config->spin_limit != WEIR_OFF &&
+        (config->spin_limit < 0 ||
+         (config->spin_limit > 0 && config->spin_limit < LEAST_SPIN_LIMIT)))
+        return refuse(error, "spin_limit", config->spin_limit, "below 3; WEIR_OFF would be none");
+    if (config->io != WEIR_IO_AUTO && config->io != WEIR_IO_EPOLL)
+        return refuse(error, "io", (int)config->io, "no kind of io");
+    return 0;
+}
+
+/* AUTO takes what the environment says, which has to be something that exists. */
+static int choose_io(weir_io_kind *io, weir_error *error)
+{
+    const char *wish = getenv("WEIR_IO");
+    if (*io != WEIR_IO_AUTO || wish == NULL || strcmp(wish, "auto") == 0 || *wish == '\0')
+        return 0;
+    if (strcmp(wish, "epoll") != 0)
+        return weir_error_set(
+            error, -EINVAL, "group",
+            "WEIR_IO is '%s' in the environment, but there are only auto and epoll", wish);
+    *io = WEIR_IO_EPOLL;
+    return 0;
+}
+
+static weir_loop_config with_defaults(const weir_group_config *config)
+{
+    int spin_limit = config->spin_limit != 0 ? config->spin_limit : DEFAULT_SPIN_LIMIT;
+    return (weir_loop_config){
+        .io = config->io,
+        .io_source = config->io_source,
+        .io_ratio = config->io_ratio != 0 ? config->io_ratio : DEFAULT_IO_RATIO,
+        .task_ns = WEIR_MS(config->task_ms),
+        .max_wait_ns = config->max_wait_ms > 0 ? WEIR_MS(config->max_wait_ms) : 0,
+        .spin_limit = spin_limit > 0 ? (unsigned)spin_limit : 0,
+        .strategy = config->strategy,
+        .strategy_arg = config->strategy_arg,
+    };
+}
+
+static int new_child(void *arg, const weir_executor_config *config, weir_executor **executor)
+{
+    weir_loop *loop = NULL;
+    int code = weir__loop_new(&loop, config, arg);
+    if (code == 0)
+        *executor = weir_loop_executor(loop);
+    return code;
+}
+
+int weir_group_new(weir_group **group, const weir_group_config *config, weir_error *error)
+{
+    weir_group_config own = { 0 };
+    if (config != NULL)
+        own = *config;
+    int code = check(&own, error);
+    if (code == 0)
+        code = choose_io(&own.io, error);
+    if (code < 0)
+        return code;
+    if (own.watchdog_ms == 0)
+        own.watchdog_ms = DEFAULT_WATCHDOG_MS;
+    weir_loop_config loops = with_defaults(&own);
+    return weir__group_new(group, &own, new_child, &loops, error);
+}
+
+weir_loop *weir_group_next_loop(weir_group *group)
+{
+    return group != NULL ? weir_executor_loop(weir_group_next(group)) : NULL;
+}
+
+weir_loop *weir_group_loop_at(const weir_group *group, size_t index)
+{
+    return weir_executor_loop(weir_group_at(group, index));
+}

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: MIT */
+/* The event loop: one turn after another. */
+#include "loop/loop.h"
+
+#include "base/alloc.h"
+#include "exec/manual.h"
+
+#include <weir/log.h>
+#include <weir/timer.h>
+
+#include <errno.h>
+
+/* From so many early returns in a row on they are worth a line in the log. */
+#define SPINS_TO_MENTION 4
+
+/* After a poll that failed and could not be mended: what else there is to do still gets done. */
+#define PAUSE_NS WEIR_MS(10)
+
+/* How often an ending loop looks whether its last residents have gone. */
+#define LAST_TURNS 64
+
+static void add(_Atomic(int64_t) *counter, int64_t step)
+{
+    int64_t value = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, value + step, memory_order_relaxed);
+}
+
+/* Residents and what is deferred -------------------------------------------------------------- */
+
+static void count_residents(weir_loop *loop, int64_t step)
+{
+    _Atomic(uint64_t) *counter = &loop->base.channel_count;
+    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, value + (uint64_t)step, memory_order_relaxed);
+}
+
+int weir__loop_add(weir_loop *loop, weir_resident *resident)
+{
+    if (weir_executor_get_state(&loop->base) >= WEIR_EXECUTOR_SHUTTING_DOWN)
+        return WEIR_ESHUTDOWN;
+    weir__list_push_back(&loop->residents, &resident->node);
+    count_residents(loop, 1);
+    return 0;
+}
+
+void weir__loop_remove(weir_loop *loop, weir_resident *resident)
+{
+    weir__list_remove(&resident->node);
+    count_residents(loop, -1);
+}
+
+/* The loop ends: all have to go. */
+static void evict_residents(weir_loop *loop)
+{
+    weir_list_node *node;
+    while ((node = weir__list_pop_front(&loop->residents)) != NULL) {
+        weir_resident *resident = WEIR_CONTAINER(node, weir_resident, node);
+        weir__list_push_back(&loop->evicted, node);
+        resident->evict(resident);
+    }
+}
+
+void weir__loop_defer(weir_loop *loop, weir_deferred *deferred)
+{
+    deferred->next = NULL;
+    *loop->last_deferred = deferred;
+    loop->last_deferred = &deferred->next;
+}
+
+/* Those that come in the meantime wait for the end of the next turn. */
+static void run_deferred(weir_loop *loop)
+{
+    weir_deferred *deferred = loop->first_deferred;
+    loop->first_deferred = NULL;
+    loop->last_deferred = &loop->first_deferred;
+    while (deferred != NULL) {
+        weir_deferred *next = deferred->next;
+        deferred->run(deferred);
+        deferred = next;
+    }
+}
+
+/* Waiting for events --------------------------------------------------------------------------- */
+
+static int rebuild(weir_loop *loop)
+{
+    int code = loop->io->type->rebuild(loop->io);
+    if (code < 0)
+        weir_log(WEIR_LOG_ERROR, loop->base.name, "could not rebuild its %s: %s",
+                 loop->io->type->name, weir_error_text(code));
+    return code;
+}
+
+/* What a poll answers is judged when it is known what came of it. */
+static void poll_io(weir_loop *loop, int64_t timeout_ns)
+{
+    int code = loop->io->type->poll(loop->io, timeout_ns);
+    loop->last_poll.code = code;
+    loop->last_poll.timeout_ns = timeout_ns;
+    loop->last_poll.start_ns = loop->base.now_ns;
+    if (code >= 0 || code == -EINTR)
+        return;
+    weir_log(WEIR_LOG_ERROR, loop->base.name, "waiting for events failed, its %s is rebuilt: %s",
+             loop->io->type->name, weir_error_text(code));
+    weir_sys *sys = loop->base.sys;
+    if (rebuild(loop) < 0 && timeout_ns != 0)
+        sys->poll(sys, NULL, 0, timeout_ns > 0 && timeout_ns < PAUSE_NS ? timeout_ns : PAUSE_NS);
+}
+
+static bool loop_wait(weir_executor *executor, int64_t timeout_ns)
+{
+    weir_loop *loop = (weir_loop *)executor;
+    poll_io(loop, timeout_ns);
+    loop->last_poll.is_woken = weir__executor_is_woken(executor);
+    return loop->last_poll.code != 0 || loop->last_poll.is_woken;
+}
+
+static int loop_wake(weir_executor *executor)
+{
+    weir_io *io = ((weir_loop *)executor)->io;
+    io->type->wake(io);
+    return 0;
+}
+
+static bool loop_is_busy(const weir_executor *executor)
+{
+    const weir_loop *loop = (const weir_loop *)executor;
+    return loop->is_turn_open || loop->io->type->has_results(loop->io);
+}
+
+/* Waits when there is nothing else to do, else only looks. */
+static void wait_for_events(weir_loop *loop, weir_strategy strategy, int64_t max_wait_ns)
+{
+    int64_t own_ns = loop->config.max_wait_ns;
+    if (own_ns > 0 && (max_wait_ns < 0 || own_ns < max_wait_ns))
+        max_wait_ns = own_ns;
+    loop->last_poll.is_woken = false;
+    if (strategy == WEIR_STRATEGY_BUSY_WAIT || !weir__executor_sleep(&loop->base, max_wait_ns))
+        poll_io(loop, 0);
+}
+
+/* The spin detector ---------------------------------------------------------------------------- */
+
+static bool has_something_to_run(weir_executor *executor)
+{
+    return weir__executor_has_tasks(executor) ||
+           weir__executor_next_deadline_ns(executor) <= executor->now_ns;
+}
+
+/* A wait that ended before its time for no reason that anybody can see. */
+static bool was_early(weir_loop *loop, unsigned completions)
+{
+    int64_t timeout_ns = loop->last_poll.timeout_ns;
+    bool has_reason = completions > 0 || loop->last_poll.is_woken ||
+                      has_something_to_run(&loop->base);
+    return !has_reason && timeout_ns != 0 &&
+           (timeout_ns < 0 || loop->base.now_ns - loop->last_poll.start_ns < timeout_ns);
+}
+
+static void end_spinning(weir_loop *loop)
+{
+    if (loop->spins >= SPINS_TO_MENTION)
+        weir_log(WEIR_LOG_DEBUG, loop->base.name, "its %s returned early %u times in a row",
+                 loop->io->type->name, loop->spins);
+    loop->spins = 0;
+}
+
+static void watch_for_spinning(weir_loop *loop, unsigned completions)
+{
+    if (loop->last_poll.code < 0 || !was_early(loop, completions)) {
+        if (loop->last_poll.code == -EINTR)
+            weir_log(WEIR_LOG_DEBUG, loop->base.name,
+                     "waiting for events was interrupted by a signal");
+        end_spinning(loop);
+        return;
+    }
+    if (++loop->spins != loop->config.spin_limit)
+        return;
+    int fd = loop->io->type->spinner(loop->io);
+    if (fd >= 0)
+        weir_log(WEIR_LOG_WARN, loop->base.name,
+                 "its %s returned early %u times in a row, the last time for descriptor %d, "
+                 "and is rebuilt",
+                 loop->io->type->name, loop->spins, fd);
+    else
+        weir_log(WEIR_LOG_WARN, loop->base.name,
+                 "its %s returned early %u times in a row, and is rebuilt", loop->io->type->name,
+                 loop->spins);
+    loop->spins = 0;
+    rebuild(loop);
+}
+
+/* Where the time goes -------------------------------------------------------------------------- */
+
+/*
+ * The clock is read when the poll returns, and once more: at the end of the turn, or, when there
+ * were events and tasks, between the two. In that case the tasks' time ends with the next poll,
+ * which does not wait.
+ */
+static void end_turn_at(weir_loop *loop, int64_t start_ns)
+{
+    int64_t taken_ns = loop->base.now_ns - start_ns;
+    if (taken_ns > atomic_load_explicit(&loop->longest_turn_ns, memory_order_relaxed))
+        atomic_store_explicit(&loop->longest_turn_ns, taken_ns, memory_order_relaxed);
+}
+
+static void begin_turn(weir_loop *loop)
+{
+    int64_t now_ns = weir__executor_read_clock(&loop->base);
+    if (loop->is_turn_open) {
+        add(&loop->task_ns, now_ns - loop->tasks_start_ns);
+        end_turn_at(loop, loop->turn_start_ns);
+        loop->is_turn_open = false;
+    }
+    loop->turn_start_ns = now_ns;
+}
+
+static void end_turn(weir_loop *loop, unsigned completions, bool has_run)
+{
+    if (loop->is_turn_open || (completions == 0 && !has_run && !loop->base.is_time_stale))
+        return;
+    int64_t taken_ns = weir__executor_read_clock(&loop->base) - loop->turn_start_ns;
+    add(completions > 0 ? &loop->io_ns : &loop->task_ns, taken_ns);
+    end_turn_at(loop, loop->turn_start_ns);
+}
+
+/* The turn ------------------------------------------------------------------------------------- */
+
+static weir_strategy ask_strategy(weir_loop *loop)
+{
+    if (loop->config.strategy == NULL)
+        return WEIR_STRATEGY_SELECT;
+    return loop->config.strategy(loop->config.strategy_arg, &loop->base,
+                                 weir__executor_has_tasks(&loop->base));
+}
+
+static unsigned complete(weir_loop *loop)
+{
+    atomic_store_explicit(&loop->base.running, "an event's handler", memory_order_relaxed);
+    unsigned completions = loop->io->type->complete(loop->io);
+    loop->base.is_time_stale |= completions > 0;
+    return completions;
+}
+
+/* How long tasks may take after events took `io_ns`; negative: as long as there are any. */
+static int64_t budget_ns(weir_loop *loop, int64_t io_ns)
+{
+    int ratio = atomic_load_explicit(&loop->io_ratio, memory_order_relaxed);
+    if (loop->config.task_ns > 0)
+        return loop->config.task_ns;
+    return ratio == 100 ? -1 : io_ns * (100 - ratio) / ratio;
+}
+
+static bool run_tasks(weir_loop *loop, unsigned completions)
+{
+    int64_t io_ns = 0;
+    if (completions > 0 && has_something_to_run(&loop->base)) {
+        loop->tasks_start_ns = weir__executor_read_clock(&loop->base);
+        io_ns = loop->tasks_start_ns - loop->turn_start_ns;
+        add(&loop->io_ns, io_ns);
+        loop->is_turn_open = true;
+    }
+    return weir__executor_run_tasks(&loop->base, budget_ns(loop, io_ns));
+}
+
+static bool loop_turn(weir_executor *executor, int64_t max_wait_ns)
+{
+    weir_loop *loop = (weir_loop *)executor;
+    if (weir_executor_get_state(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN)
+        evict_residents(loop);
+    weir_strategy strategy = ask_strategy(loop);
+    if (strategy == WEIR_STRATEGY_CONTINUE)
+        return false;
+    wait_for_events(loop, strategy, max_wait_ns);
+    begin_turn(loop);
+    unsigned completions = complete(loop);
+    watch_for_spinning(loop, completions);
+    bool has_run = run_tasks(loop, completions);
+    run_deferred(loop);
+    end_turn(loop, completions, has_run);
+    atomic_store_explicit(&loop->turns,
+                          atomic_load_explicit(&loop->turns, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    return completions > 0 || has_run;
+}
+
+/* Opening and closing ---------------------------------------------------------------------------
+ */
+
+static int loop_open(weir_executor *executor)
+{
+    weir_loop *loop = (weir_loop *)executor;
+    weir_io_source *source = loop->config.io_source;
+    return source != NULL ? source->open(source, executor->sys, &loop->io_counters, &loop->io)
+                          : weir__epoll_open(executor->sys, &loop->io_counters, &loop->io);
+}
+
+static void let_residents_go(weir_loop *loop)
+{
+    evict_residents(loop);
+    for (int i = 0; i < LAST_TURNS && !weir__list_is_empty(&loop->evicted); i++) {
+        poll_io(loop, 0);
+        complete(loop);
+        run_deferred(loop);
+    }
+    size_t left = (size_t)atomic_load_explicit(&loop->base.channel_count, memory_order_relaxed);
+    if (left > 0)
+        weir_log(WEIR_LOG_ERROR, loop->base.name, "ends with %zu channels that did not close",
+                 left);
+}
+
+static void loop_close(weir_executor *executor)
+{
+    weir_loop *loop = (weir_loop *)executor;
+    if (weir_executor_is_current(executor)) {
+        let_residents_go(loop);
+        run_deferred(loop);
+        /* Its memory stays until the loop's: somebody may be about to wake it. */
+        loop->io->type->close(loop->io);
+    } else {
+        loop->io->type->destroy(loop->io); /* its thread could not be started */
+        loop->io = NULL;
+    }
+}
+
+static int descriptor_of(const weir_executor *executor)
+{
+    const weir_loop *loop = (const weir_loop *)executor;
+    return loop->io != NULL ? loop->io->type->descriptor(loop->io) : -1;
+}
+
+static void loop_destroy(weir_executor *executor)
+{
+    weir_loop *loop = (weir_loop *)executor;
+    if (loop->io != NULL)
+        loop->io->type->destroy(loop->io);
+    weir__free(loop);
+}
+
+static const weir_executor_type loop_type = {
+    .name = "loop",
+    .is_loop = true,
+    .open = loop_open,
+    .turn = loop_turn,
+    .is_busy = loop_is_busy,
+    .wait = loop_wait,
+    .wake = loop_wake,
+    .descriptor = descriptor_of,
+    .close = loop_close,
+    .destroy = loop_destroy,
+};
+
+int weir__loop_new(weir_loop **out, const weir_executor_config *executor,
+                   const weir_loop_config *config)
+{
+    weir_loop *loop = weir__zalloc(sizeof *loop);
+    if (loop == NULL)
+        return -ENOMEM;
+    weir__executor_init(&loop->base, &loop_type, executor);
+    loop->base.io_progress = &loop->io_counters.completions;
+    loop->config = *config;
+    atomic_init(&loop->io_ratio, config->io_ratio);
+    weir__list_init(&loop->residents);
+    weir__list_init(&loop->evicted);
+    loop->last_deferred = &loop->first_deferred;
+    *out = loop;
+    return 0;
+}
+
+/* Looking ---------------------------------------------------------------------------------------
+ */
+
+weir_executor *weir_loop_executor(weir_loop *loop)
+{
+    return loop != NULL ? &loop->base : NULL;
+}
+
+weir_loop *weir_executor_loop(weir_executor *executor)
+{
+    return executor != NULL && executor->type == &loop_type ? (weir_loop *)executor : NULL;
+}
+
+weir_loop *weir_loop_current(void)
+{
+    return weir_executor_loop(weir_executor_current());
+}
+
+int64_t weir_loop_now_ns(const weir_loop *loop)
+{
+    return loop->base.now_ns;
+}
+
+const char *weir_loop_io_name(const weir_loop *loop)
+{
+    return loop->config.io_source != NULL ? loop->config.io_source->name : "epoll";
+}
+
+int weir_loop_set_io_ratio(weir_loop *loop, int ratio)
+{
+    if (loop == NULL || ratio < 1 || ratio > 100)
+        return -EINVAL;
+    atomic_store_explicit(&loop->io_ratio, ratio, memory_order_relaxed);
+    return 0;
+}
+
+static uint64_t value_of(const _Atomic(uint64_t) *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static int64_t time_of(const _Atomic(int64_t) *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+void weir_loop_get_stats(const weir_loop *loop, weir_loop_stats *stats)
+{
+    weir_executor_stats base;
+    weir_executor_get_stats(&loop->base, &base);
+    const weir_io_counters *io = &loop->io_counters;
+    *stats = (weir_loop_stats){
+        .turns = value_of(&loop->turns),
+        .polls = value_of(&io->polls),
+        .io_ns = time_of(&loop->io_ns),
+        .task_ns = time_of(&loop->task_ns),
+        .longest_turn_ns = time_of(&loop->longest_turn_ns),
+        .tasks_run = base.tasks_run,
+        .tasks_queued = base.tasks_queued,
+        .timers = base.timers,
+        .wakeups = base.wakeups,
+        .rebuilds = value_of(&io->rebuilds),
+        .channels = base.channels,
+        .completions = value_of(&io->completions),
+        .stale_events = value_of(&io->stale),
+        .receives = value_of(&io->receives),
+        .sends = value_of(&io->sends),
+        .accepts = value_of(&io->accepts),
+        .controls = value_of(&io->controls),
+    };
+}
+
+/* By hand ---------------------------------------------------------------------------------------
+ */
+
+static bool is_mine(const weir_loop *loop)
+{
+    return loop != NULL && loop->base.is_manual && weir__manual_is_mine(loop->base.group);
+}
+
+int weir_loop_run_once(weir_loop *loop, int64_t timeout_ns)
+{
+    return is_mine(loop) ? weir__executor_step(&loop->base, timeout_ns) : -EPERM;
+}
+
+int weir_loop_descriptor(const weir_loop *loop)
+{
+    return is_mine(loop) ? descriptor_of(&loop->base) : -EPERM;
+}
+
+int64_t weir_loop_next_ns(weir_loop *loop)
+{
+    return is_mine(loop) ? weir__executor_next_ns(&loop->base) : INT64_MIN;
+}

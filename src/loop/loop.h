@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* The event loop, for the layers above it. */
+#ifndef WEIR_LOOP_LOOP_H
+#define WEIR_LOOP_LOOP_H
+
+#include "exec/executor.h"
+#include "io/io.h"
+
+#include <weir/loop.h>
+
+/* What lives on a loop and has to go before it: a channel, a watched descriptor. Embedded. */
+typedef struct weir_resident weir_resident;
+struct weir_resident {
+    void (*evict)(weir_resident *resident); /* the loop ends: close, and leave. Called once. */
+    weir_list_node node;
+};
+
+/* Called at the end of the turn, when no callback is under way any more. Embedded. */
+typedef struct weir_deferred weir_deferred;
+struct weir_deferred {
+    void (*run)(weir_deferred *deferred);
+    weir_deferred *next;
+};
+
+/* How a loop is made: what is checked and has its defaults. */
+typedef struct weir_loop_config {
+    weir_io_kind io;
+    weir_io_source *io_source;
+    int io_ratio;
+    int64_t task_ns; /* 0: as the ratio says */
+    int64_t max_wait_ns;
+    unsigned spin_limit; /* 0: never */
+    weir_strategy_fn strategy;
+    void *strategy_arg;
+} weir_loop_config;
+
+struct weir_loop {
+    weir_executor base;
+    weir_loop_config config;
+    _Atomic(int) io_ratio;
+
+    /* Its own thread's; the backend may be woken by all. */
+    weir_io *io;
+    weir_list residents, evicted;
+    weir_deferred *first_deferred, **last_deferred;
+    unsigned spins; /* waits in a row that ended early, with nothing to show */
+    struct {
+        int code;
+        int64_t timeout_ns, start_ns;
+        bool is_woken;
+    } last_poll;
+    /* A turn with events and tasks leaves its end to be timed by the next one. */
+    bool is_turn_open;
+    int64_t turn_start_ns, tasks_start_ns;
+
+    /* Counters. */
+    weir_io_counters io_counters;
+    _Atomic(uint64_t) turns;
+    _Atomic(int64_t) io_ns, task_ns, longest_turn_ns;
+};
+
+int weir__loop_new(weir_loop **loop, const weir_executor_config *executor,
+                   const weir_loop_config *config);
+
+/* On the loop's thread: a resident comes and goes. WEIR_ESHUTDOWN when the loop is ending. */
+int weir__loop_add(weir_loop *loop, weir_resident *resident);
+void weir__loop_remove(weir_loop *loop, weir_resident *resident);
+
+/* On the loop's thread. */
+void weir__loop_defer(weir_loop *loop, weir_deferred *deferred);
+
+#endif
