@@ -9,7 +9,7 @@
 /* Links into a queue of many producers and one consumer. */
 typedef struct weir_mpsc_node weir_mpsc_node;
 struct weir_mpsc_node {
-    WEIR_ATOMIC(weir_mpsc_node *) next;
+    weir_mpsc_node *next;
 };
 
 /* Links into a list. Zero it before first use. */

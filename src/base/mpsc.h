@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* An intrusive queue: any number of producers, wait-free, and one consumer. */
+/* An intrusive queue: any number of producers, lock-free, and one consumer. */
 #ifndef WEIR_BASE_MPSC_H
 #define WEIR_BASE_MPSC_H
 
@@ -8,73 +8,92 @@
 #include <stdatomic.h>
 
 /*
- *   consumer                                producers
- *      |                                        |
- *     tail -> [a] -> [b] -> [c]       [d] <- head
- *                              ^^^^^^^^
- *                   d's producer is between its two steps
+ *   consumer                                       producers
+ *      |                                               |
+ *    first -> [a] -> [b] -> [c] <- last     [d] <- [e] <- newest
  *
- * A producer takes its place with one exchange of `head`, then links the node before it to
- * its own. Between the two the chain is broken there: the consumer gets what lies before the
- * gap, but for the last node, and the rest as soon as that producer goes on. A stub keeps the
- * chain from ever being empty.
+ * Producers push onto a stack, with one compare-and-swap. When the consumer has used up what it
+ * took before, it takes the whole stack with one exchange and turns it round. Nobody but the
+ * consumer takes anything out, so a node cannot come back under a producer's hands.
  */
 typedef struct weir_mpsc {
-    _Atomic(weir_mpsc_node *) head; /* the producers' end */
-    char apart[64];                 /* keeps the two ends on different cache lines */
-    weir_mpsc_node *tail;           /* the consumer's end */
-    weir_mpsc_node stub;
+    _Atomic(weir_mpsc_node *) newest; /* the producers' */
+    char apart[56];                   /* keeps the two ends on different cache lines */
+    weir_mpsc_node *first, *last;     /* the consumer's */
+    size_t taken;                     /* how many those are */
 } weir_mpsc;
 
 static inline void weir__mpsc_init(weir_mpsc *queue)
 {
-    atomic_init(&queue->stub.next, NULL);
-    atomic_init(&queue->head, &queue->stub);
-    queue->tail = &queue->stub;
+    atomic_init(&queue->newest, NULL);
+    queue->first = queue->last = NULL;
+    queue->taken = 0;
 }
 
 /* Any thread. The node belongs to the queue until it is popped. */
 static inline void weir__mpsc_push(weir_mpsc *queue, weir_mpsc_node *node)
 {
-    atomic_store_explicit(&node->next, NULL, memory_order_relaxed);
-    /* Release: the node's contents before its place. Acquire: the node before was initialised. And
-     * in one order with whatever flag a sleeping consumer sets before it looks once more. */
-    weir_mpsc_node *before = atomic_exchange_explicit(&queue->head, node, memory_order_seq_cst);
-    atomic_store_explicit(&before->next, node, memory_order_release);
+    weir_mpsc_node *before = atomic_load_explicit(&queue->newest, memory_order_relaxed);
+    do {
+        node->next = before;
+    } while (!atomic_compare_exchange_weak_explicit(&queue->newest, &before, node,
+                                                    memory_order_seq_cst, memory_order_relaxed));
 }
 
-/*
- * Consumer only. NULL when the queue is empty, and also when the next node or the one behind it
- * comes from a producer between its two steps: weir__mpsc_is_empty tells the two apart.
- */
+/* Consumer only. Takes over what was pushed until now. */
+static inline void weir__mpsc_take(weir_mpsc *queue)
+{
+    if (atomic_load_explicit(&queue->newest, memory_order_relaxed) == NULL)
+        return;
+    weir_mpsc_node *node = atomic_exchange_explicit(&queue->newest, NULL, memory_order_acquire);
+    weir_mpsc_node *last = node, *first = NULL;
+    while (node != NULL) {
+        weir_mpsc_node *next = node->next;
+        node->next = first;
+        first = node;
+        node = next;
+        queue->taken++;
+    }
+    if (queue->first == NULL)
+        queue->first = first;
+    else
+        queue->last->next = first;
+    queue->last = last;
+}
+
 static inline weir_mpsc_node *weir__mpsc_pop(weir_mpsc *queue)
 {
-    weir_mpsc_node *tail = queue->tail;
-    weir_mpsc_node *next = atomic_load_explicit(&tail->next, memory_order_acquire);
-    if (tail == &queue->stub) {
-        if (next == NULL)
-            return NULL;
-        queue->tail = tail = next;
-        next = atomic_load_explicit(&tail->next, memory_order_acquire);
+    if (queue->first == NULL)
+        weir__mpsc_take(queue);
+    weir_mpsc_node *node = queue->first;
+    if (node != NULL) {
+        queue->first = node->next;
+        queue->taken--;
     }
-    if (next == NULL) {
-        /* The last node cannot leave without one behind it: put the stub there. */
-        if (tail != atomic_load_explicit(&queue->head, memory_order_acquire))
-            return NULL;
-        weir__mpsc_push(queue, &queue->stub);
-        next = atomic_load_explicit(&tail->next, memory_order_acquire);
-        if (next == NULL)
-            return NULL;
-    }
-    queue->tail = next;
-    return tail;
+    return node;
 }
 
-/* Consumer only. A push that has begun counts as in the queue. */
+/* Consumer only, and slow. Takes a node out that is in the queue. */
+static inline void weir__mpsc_remove(weir_mpsc *queue, weir_mpsc_node *node)
+{
+    weir_mpsc_node *before = NULL;
+    weir__mpsc_take(queue);
+    for (weir_mpsc_node **at = &queue->first; *at != NULL; before = *at, at = &(*at)->next) {
+        if (*at != node)
+            continue;
+        *at = node->next;
+        if (queue->last == node)
+            queue->last = before;
+        queue->taken--;
+        return;
+    }
+}
+
+/* Consumer only. */
 static inline bool weir__mpsc_is_empty(weir_mpsc *queue)
 {
-    return queue->tail == &queue->stub &&
-           atomic_load_explicit(&queue->head, memory_order_seq_cst) == &queue->stub;
+    return queue->first == NULL &&
+           atomic_load_explicit(&queue->newest, memory_order_seq_cst) == NULL;
 }
 
 #endif

@@ -338,20 +338,10 @@ static void run_task(weir_executor *executor, weir_task *task)
 /* Runs the tasks that are there now, but none that they add. */
 static bool run_batch(weir_executor *executor, weir_task_queue *queue)
 {
-    const weir_task *last = weir__task_queue_newest(queue);
-    bool has_run = false;
-    while (last != NULL) {
-        weir_task *task = weir__task_queue_pop(queue);
-        if (task == NULL) {
-            if (weir__task_queue_is_empty(queue))
-                break;
-            continue; /* its producer is between its two steps */
-        }
-        if (task == last)
-            last = NULL;
-        run_task(executor, task);
-        has_run = true;
-    }
+    size_t count = weir__task_queue_count(queue);
+    bool has_run = count > 0;
+    while (count-- > 0)
+        run_task(executor, weir__task_queue_pop(queue));
     return has_run;
 }
 
@@ -389,6 +379,8 @@ static bool end_pass(weir_executor *executor, bool has_run)
     bool has_run_tail = run_batch(executor, &executor->tail_tasks);
     executor->is_time_stale |= has_run || has_run_tail;
     run_pass_hooks(executor);
+    atomic_store_explicit(&executor->tasks_left, weir__task_queue_taken(&executor->tasks),
+                          memory_order_relaxed);
     add(&executor->passes, 1);
     return has_run;
 }

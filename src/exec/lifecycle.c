@@ -93,12 +93,6 @@ static bool has_channels(const weir_executor *executor)
     return atomic_load_explicit(&executor->channel_count, memory_order_relaxed) > 0;
 }
 
-static void count_what_is_left(weir_executor *executor)
-{
-    atomic_store_explicit(&executor->tasks_left, weir__task_queue_count(&executor->tasks),
-                          memory_order_relaxed);
-}
-
 bool weir__executor_confirm_shutdown(weir_executor *executor, int64_t *max_wait_ns)
 {
     *max_wait_ns = -1;
@@ -110,7 +104,8 @@ bool weir__executor_confirm_shutdown(weir_executor *executor, int64_t *max_wait_
     weir__timers_cancel_all(executor);
     bool has_run = weir__executor_run_batch(executor);
     has_run |= run_shutdown_hooks(executor);
-    count_what_is_left(executor);
+    atomic_store_explicit(&executor->tasks_left, weir__task_queue_count(&executor->tasks),
+                          memory_order_relaxed);
     int64_t now_ns = weir__executor_read_clock(executor);
     if (has_run)
         atomic_store_explicit(&executor->last_run_ns, now_ns, memory_order_relaxed);
@@ -154,11 +149,10 @@ unsigned weir__executor_drop_tasks(weir_executor *executor, const weir_task *own
     weir_task_queue *queues[] = { &executor->tasks, &executor->tail_tasks };
     for (int i = 0; i < 2;) {
         pthread_mutex_lock(&executor->end_lock);
-        bool is_empty = weir__task_queue_is_empty(queues[i]);
-        weir_task *task = is_empty ? NULL : weir__task_queue_pop(queues[i]);
+        weir_task *task = weir__task_queue_pop(queues[i]);
         pthread_mutex_unlock(&executor->end_lock);
         if (task == NULL) {
-            i += is_empty; /* else its producer is between its two steps */
+            i++;
         } else if (task == own) {
             *has_own = true;
         } else {

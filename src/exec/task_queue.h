@@ -11,7 +11,6 @@ typedef struct weir_task_queue {
     weir_mpsc mpsc;
     _Atomic(uint32_t) count; /* how many are in it; kept only with a bound */
     uint32_t bound;          /* 0: none */
-    weir_task *first_back;   /* the consumer's: tasks that come before the others */
 } weir_task_queue;
 
 /* `bound` above 0 is raised to 16, so that weir's own tasks always find room. */
@@ -23,22 +22,21 @@ int weir__task_queue_push(weir_task_queue *queue, weir_task *task);
 /* The same for tasks that must not be refused. */
 void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task);
 
-/* Consumer only. NULL when there is none now: weir__task_queue_is_empty tells whether one is on its
- * way. */
+/* Consumer only. NULL when there is none. */
 weir_task *weir__task_queue_pop(weir_task_queue *queue);
 
 bool weir__task_queue_is_empty(weir_task_queue *queue);
 
-/* Consumer only. The last task there is, or one near it: where a batch may end. NULL: there is
- * none. */
-const weir_task *weir__task_queue_newest(weir_task_queue *queue);
-
-/* Consumer only, and slow: how many there are, but for those behind a producer between its steps.
- */
+/* Consumer only. How many there are now; and how many of those it has taken over already, which
+ * costs nothing to know. */
 size_t weir__task_queue_count(weir_task_queue *queue);
+static inline size_t weir__task_queue_taken(const weir_task_queue *queue)
+{
+    return queue->mpsc.taken;
+}
 
-/* Consumer only. Takes out a task that was pushed before and not popped; the order of the others
- * stays. */
+/* Consumer only, and slow. Takes out a task that was pushed before and not popped; the order of the
+ * others stays. */
 void weir__task_queue_take_back(weir_task_queue *queue, weir_task *task);
 
 #endif

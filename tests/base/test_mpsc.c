@@ -41,7 +41,7 @@ static void the_ends_share_no_cache_line(void **state)
     (void)state;
     weir_mpsc queue;
     weir__mpsc_init(&queue);
-    assert_true((uintptr_t)&queue.tail - (uintptr_t)&queue.head >= 64);
+    assert_true((uintptr_t)&queue.first - (uintptr_t)&queue.newest >= 64);
 }
 
 static void gives_back_in_order(void **state)
@@ -63,8 +63,8 @@ static void gives_back_in_order(void **state)
     assert_null(pop(&queue));
 }
 
-/* Every length in turn: the stub stands behind, between and before the nodes as it goes round. */
-static void empties_and_refills_around_the_stub(void **state)
+/* Every length in turn. */
+static void empties_and_refills(void **state)
 {
     (void)state;
     enum { ROUNDS = 2000, MOST = 7 };
@@ -84,7 +84,7 @@ static void empties_and_refills_around_the_stub(void **state)
     }
 }
 
-/* Never quite empty, so that the stub is overtaken while it is somewhere in the chain. */
+/* Never quite empty, so that what is taken over goes behind what was taken before. */
 static void goes_round_without_ever_being_empty(void **state)
 {
     (void)state;
@@ -315,7 +315,7 @@ int main(void)
         weir_case(begins_empty),
         weir_case(the_ends_share_no_cache_line),
         weir_case(gives_back_in_order),
-        weir_case(empties_and_refills_around_the_stub),
+        weir_case(empties_and_refills),
         weir_case(goes_round_without_ever_being_empty),
         weir_case(a_node_may_go_in_again_as_soon_as_it_is_out),
         weir_case(one_producer_loses_nothing),

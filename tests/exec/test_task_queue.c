@@ -137,27 +137,26 @@ static void only_task_taken_back_leaves_an_empty_queue(void **state)
     assert_ptr_equal(weir__task_queue_pop(&queue), &task);
 }
 
-static void newest_is_the_last_wherever_it_is(void **state)
+static void counts_what_is_there(void **state)
 {
     (void)state;
     weir_task_queue queue;
-    weir_task tasks[3] = { { .name = NULL } };
+    weir_task tasks[3];
     weir__task_queue_init(&queue, 0);
-    assert_null(weir__task_queue_newest(&queue));
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(weir__task_queue_push(&queue, &tasks[i]), 0);
-        assert_ptr_equal(weir__task_queue_newest(&queue), &tasks[i]);
+    assert_int_equal(weir__task_queue_count(&queue), 0);
+    for (size_t i = 0; i < 3; i++) {
+        weir__task_queue_push(&queue, &tasks[i]);
+        assert_int_equal(weir__task_queue_taken(&queue), i);
+        assert_int_equal(weir__task_queue_count(&queue), i + 1);
     }
-    /* The others are put back in front, and behind them stands only the queue's own stub. */
     weir__task_queue_take_back(&queue, &tasks[2]);
-    assert_ptr_equal(weir__task_queue_newest(&queue), &tasks[1]);
-    assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[0]);
-    assert_ptr_equal(weir__task_queue_newest(&queue), &tasks[1]);
-    assert_int_equal(weir__task_queue_push(&queue, &tasks[0]), 0);
-    assert_ptr_equal(weir__task_queue_newest(&queue), &tasks[0]);
-    assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[1]);
-    assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[0]);
-    assert_null(weir__task_queue_newest(&queue));
+    assert_int_equal(weir__task_queue_count(&queue), 2);
+    weir__task_queue_push(&queue, &tasks[2]); /* behind the end that was taken away */
+    for (size_t i = 0; i < 3; i++) {
+        assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
+        assert_int_equal(weir__task_queue_count(&queue), 2 - i);
+    }
+    assert_null(weir__task_queue_pop(&queue));
 }
 
 int main(void)
@@ -170,7 +169,7 @@ int main(void)
         weir_case(task_taken_back_leaves_the_order_of_the_others),
         weir_case(tasks_are_taken_back_one_after_another),
         weir_case(only_task_taken_back_leaves_an_empty_queue),
-        weir_case(newest_is_the_last_wherever_it_is),
+        weir_case(counts_what_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
