@@ -486,6 +486,8 @@ static int epoll_poll(weir_io *base, int64_t timeout_ns)
     int count = base->sys->epoll_wait(base->sys, io->epoll, io->events, io->event_room,
                                       epoll_has_results(base) ? 0 : timeout_ns);
     io->event_count = count > 0 ? count : 0;
+    if (count == -EBADF || count == -EINVAL)
+        io->epoll = -1; /* somebody closed it: the number may be another's by now */
     if (count == io->event_room && count < MOST_EVENTS)
         grow_events(io);
     return count;
@@ -574,7 +576,8 @@ static int epoll_rebuild(weir_io *base)
             lose(io, file, code);
     }
     io->event_count = 0;
-    base->sys->close(base->sys, old);
+    if (old >= 0)
+        base->sys->close(base->sys, old);
     return 0;
 }
 
