@@ -38,6 +38,15 @@
 #define WEIR__CAST(type, value) ((type)(value))
 #endif
 
+/** The struct of `type` whose `member` is at `pointer`: how a callback gets from what weir hands
+ * it, a task or a timer, to what that is embedded in. */
+#ifdef __cplusplus
+#define WEIR_CONTAINER(pointer, type, member)                                                      \
+    reinterpret_cast<type *>(reinterpret_cast<char *>(pointer) - offsetof(type, member))
+#else
+#define WEIR_CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
+#endif
+
 /* In a config 0 means the default; a field where "none" is itself a wish takes this. */
 #define WEIR_OFF (-1)
 

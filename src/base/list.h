@@ -10,9 +10,6 @@ typedef struct weir_list {
     weir_list_node ring;
 } weir_list;
 
-/* The struct of `type` whose `member` is at `node`. */
-#define WEIR_CONTAINER(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
-
 static inline void weir__list_init(weir_list *list)
 {
     list->ring.prev = list->ring.next = &list->ring;
