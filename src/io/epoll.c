@@ -24,9 +24,10 @@ enum {
     DEAD = 8,    /* nor takes any more, or an error waits */
     ADDED = 16,  /* epoll knows it */
     PLAIN = 32,  /* watched for its level, on behalf of a poll */
+    URGENT = 64, /* there was urgent data: reads stop short at its mark */
 };
 
-#define EDGES (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
+#define EDGES (EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLRDHUP | EPOLLET)
 
 typedef struct epoll_io {
     weir_io base;
@@ -70,8 +71,7 @@ static void remove_from_epoll(epoll_io *io, weir_io_file *file)
 
 static void forget(epoll_io *io, weir_io_file *file)
 {
-    WEIR_ASSERT(file->in == NULL && file->out == NULL && file->poll == NULL &&
-                file->hangup == NULL);
+    WEIR_ASSERT(file->in_flight == 0);
     weir__slots_remove(&io->slots, file);
     if (weir__list_is_linked(&file->ready))
         weir__list_remove(&file->ready);
@@ -131,6 +131,7 @@ static void arm(weir_io_file *file, weir_io_op *op)
 {
     *place_of(file, op->kind) = op;
     op->is_in_flight = true;
+    file->in_flight++;
 }
 
 static void disarm(weir_io_op *op)
@@ -138,11 +139,18 @@ static void disarm(weir_io_op *op)
     *place_of(op->file, op->kind) = NULL;
 }
 
+/* It is its owner's again. */
+static void land(weir_io_op *op)
+{
+    op->is_in_flight = false;
+    op->file->in_flight--;
+}
+
 static void tell(epoll_io *io, weir_io_op *op, const weir_io_result *result)
 {
     weir__io_count(&io->base.counters->completions);
     if (!result->is_armed)
-        op->is_in_flight = false;
+        land(op);
     op->on_done(op, result);
 }
 
@@ -197,21 +205,23 @@ static void complete_out(epoll_io *io, weir_io_file *file)
         finish(io, op, weir__io_connect_result(&io->base, op));
     } else if (take_send(io, file)) {
         int code = send_now(io, op);
-        if (code != -EAGAIN)
-            finish(io, op, code);
+        /* It may have waited for its turn so far, and not for the kernel. */
+        int added = code == -EAGAIN && !(file->bits & WRITABLE) ? ensure_added(io, file) : 0;
+        if (code != -EAGAIN || added < 0)
+            finish(io, op, added < 0 ? added : code);
     }
 }
 
 /* The way in --------------------------------------------------------------------------------- */
 
-/* A result without data: the end of the batch goes before it, and may have cancelled it. */
+/* A result without data: the end of the batch goes before it. The kernel has told it, and will not
+ * do so again: it is the final result, even if somebody cancels now. */
 static void complete_in_for_good(epoll_io *io, weir_io_op *op, int code, unsigned count)
 {
-    weir_io_file *file = op->file;
+    disarm(op);
     if (count > 0)
         end_batch(op);
-    if (io->current == file && file->in == op)
-        finish(io, op, code);
+    tell(io, op, &(weir_io_result){ .code = code });
 }
 
 /* Data: false when the batch ends with it. */
@@ -222,6 +232,12 @@ static bool complete_with_data(epoll_io *io, weir_io_op *op, const weir_io_resul
         disarm(op);
     tell(io, op, result);
     return result->is_armed && io->current == file && file->in == op;
+}
+
+/* Whether a short read does not mean that there is no more. */
+static bool reads_on(const weir_io_file *file)
+{
+    return file->bits & (HUNG_UP | URGENT) || file->has_boundaries;
 }
 
 static void complete_in(epoll_io *io, weir_io_file *file)
@@ -236,7 +252,7 @@ static void complete_in(epoll_io *io, weir_io_file *file)
         result.code = weir__io_try_in(&io->base, op, &result, &address, &was_filled);
         if (result.code == -EINTR)
             break; /* then in the next turn */
-        if (result.code == -EAGAIN || (!was_filled && !(file->bits & HUNG_UP)))
+        if (result.code == -EAGAIN || (!was_filled && !reads_on(file)))
             file->bits &= ~(unsigned)READABLE;
         if (result.code == -EAGAIN)
             break;
@@ -305,6 +321,8 @@ static unsigned bits_of(uint32_t events)
         bits |= WRITABLE;
     if (events & EPOLLIN || events == 0)
         bits |= READABLE;
+    if (events & EPOLLPRI)
+        bits |= READABLE | URGENT;
     if (events & EPOLLRDHUP)
         bits |= READABLE | HUNG_UP;
     if (events & (EPOLLERR | EPOLLHUP))
@@ -320,15 +338,15 @@ static void note_event(epoll_io *io, const struct epoll_event *event)
     weir_io_file *file = weir__slots_find(&io->slots, event->data.u64);
     if (file == NULL) {
         weir__io_count(&io->base.counters->stale);
-    } else if (file->bits & PLAIN) {
-        file->events |= level_of(event->events);
-    } else {
-        file->bits |= bits_of(event->events);
-    }
-    if (file != NULL)
-        make_ready(io, file);
-    if (file == NULL || !weir__list_is_linked(&file->ready))
         io->spinner = weir__slots_fd(&io->slots, event->data.u64);
+        return;
+    }
+    io->base.news++;
+    if (file->bits & PLAIN)
+        file->events |= level_of(event->events);
+    else
+        file->bits |= bits_of(event->events);
+    make_ready(io, file);
 }
 
 static void tell_ended(epoll_io *io)
@@ -347,6 +365,7 @@ static unsigned epoll_complete(weir_io *base)
 {
     epoll_io *io = (epoll_io *)base;
     uint64_t before = atomic_load_explicit(&base->counters->completions, memory_order_relaxed);
+    io->base.news = 0;
     for (int i = 0; i < io->event_count; i++)
         note_event(io, &io->events[i]);
     io->event_count = 0;
@@ -385,24 +404,21 @@ static int submit_poll(epoll_io *io, weir_io_op *op)
     return begin_waiting(io, op, code);
 }
 
+static int end_at_once(weir_io_op *op, int code)
+{
+    disarm(op);
+    land(op);
+    return code;
+}
+
 /* For operations that wait for their turn, or for the kernel. */
 static int wait_for_out(epoll_io *io, weir_io_op *op)
 {
     int code = op->file->bits & WRITABLE ? 0 : ensure_added(io, op->file);
-    if (code < 0) {
-        disarm(op);
-        op->is_in_flight = false;
-        return code;
-    }
+    if (code < 0)
+        return end_at_once(op, code);
     make_ready(io, op->file);
     return WEIR_IO_PENDING;
-}
-
-static int end_at_once(weir_io_op *op, int code)
-{
-    disarm(op);
-    op->is_in_flight = false;
-    return code;
 }
 
 static int submit_send(epoll_io *io, weir_io_op *op)

@@ -79,6 +79,7 @@ typedef struct weir_io_result {
 /* A descriptor at a backend. Embedded in its owner; zero it first. */
 struct weir_io_file {
     int fd;
+    bool has_boundaries; /* set it after attach: a short read does not mean that there is no more */
 
     /* The backend's. */
     weir_io_op *in, *out, *poll, *hangup; /* what is armed, by direction */
@@ -86,6 +87,7 @@ struct weir_io_file {
     uint32_t slot;                        /* 1 + where it stands in the backend's table */
     unsigned bits;                        /* what it knows about the descriptor */
     uint8_t events;                       /* that a poll has to be told */
+    uint8_t in_flight;                    /* how many operations */
     uint8_t sends;                        /* done in this turn */
     uint32_t send_turn;                   /* which that is */
     int error;                            /* the backend lost it: every operation fails with this */
@@ -171,6 +173,7 @@ struct weir_io {
     const weir_io_type *type;
     weir_sys *sys;
     weir_io_counters *counters; /* the loop's, which outlive it */
+    unsigned news; /* events of the last completion phase that were about anything there is */
 };
 
 /* Opens the epoll backend. Negative when the kernel or the memory says no. */

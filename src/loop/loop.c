@@ -151,7 +151,7 @@ static bool has_something_to_run(weir_executor *executor)
 static bool was_early(weir_loop *loop, unsigned completions)
 {
     int64_t timeout_ns = loop->last_poll.timeout_ns;
-    bool has_reason = completions > 0 || loop->last_poll.is_woken ||
+    bool has_reason = completions > 0 || loop->io->news > 0 || loop->last_poll.is_woken ||
                       has_something_to_run(&loop->base);
     return !has_reason && timeout_ns != 0 &&
            (timeout_ns < 0 || loop->base.now_ns - loop->last_poll.start_ns < timeout_ns);

@@ -130,7 +130,7 @@ static weir_io *io;
 static weir_io_counters counters;
 
 /* What was told, in order: see note() below. */
-static char story[16384];
+static char story[16384], expected_story[16384];
 static size_t story_length;
 static int in_submit, in_complete;
 
@@ -141,7 +141,7 @@ static inline int open_backend(void **state)
     memset(&counters, 0, sizeof counters);
     in_submit = in_complete = 0;
     story_length = 0;
-    story[0] = '\0';
+    story[0] = expected_story[0] = '\0';
     return weir__epoll_open(&kernel.calls, &counters, &io);
 }
 
@@ -247,6 +247,22 @@ static inline void assert_story(const char *expected)
     assert_string_equal(story, expected);
     story_length = 0;
     story[0] = '\0';
+}
+
+/* For long stories: writes down a part of what is expected, so many times, and compares. */
+static inline void expect(int times, const char *part)
+{
+    for (int i = 0; i < times; i++) {
+        size_t length = strlen(expected_story);
+        snprintf(expected_story + length, sizeof expected_story - length, "%s%s",
+                 length > 0 ? " " : "", part);
+    }
+}
+
+static inline void assert_expected(void)
+{
+    assert_story(expected_story);
+    expected_story[0] = '\0';
 }
 
 static inline void note_result(const probe *self, const weir_io_result *result)
