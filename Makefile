@@ -50,7 +50,7 @@ tsan: setup-build setup-test  ## the tests under the thread sanitizer
 clang: setup-build setup-test setup-check  ## the tests, compiled by clang
 	$(call check,clang)
 
-bench: all                 ## the micro-benchmarks
+bench: setup-bench all     ## the micro-benchmarks, beside libuv, libev and Netty
 	@build/release/bench/weir-bench
 
 fuzz: setup-build setup-fuzz  ## every fuzz target for T seconds (make fuzz T=60)

@@ -14,11 +14,21 @@
 
 /* For cases --------------------------------------------------------------------------------- */
 
-static uint64_t now_ns(bench_clock clock)
+static uint64_t read_clock(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(clock == BENCH_CPU ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t now_ns(bench_clock clock)
+{
+    return read_clock(clock == BENCH_CPU ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
+}
+
+uint64_t bench_now_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
 }
 
 void bench_start(bench_run *run)
@@ -29,6 +39,18 @@ void bench_start(bench_run *run)
 void bench_stop(bench_run *run)
 {
     run->taken_ns = now_ns(run->clock) - run->started_ns;
+    run->is_stopped = true;
+}
+
+void bench_report(bench_run *run, double value)
+{
+    run->value = value;
+    run->has_value = true;
+}
+
+void bench_take(bench_run *run, uint64_t taken_ns)
+{
+    run->taken_ns = taken_ns;
     run->is_stopped = true;
 }
 
@@ -67,19 +89,32 @@ unsigned bench_cpu_count(void)
     return (unsigned)CPU_COUNT(&cpus);
 }
 
+/* The nth, or all but the first. With one CPU there is no choice. */
+static cpu_set_t choose_cpus(unsigned nth)
+{
+    cpu_set_t chosen;
+    CPU_ZERO(&chosen);
+    unsigned count = bench_cpu_count(), at = 0;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &cpus))
+            continue;
+        if (nth == BENCH_BUT_FIRST ? at > 0 || count == 1 : at == nth % count)
+            CPU_SET(cpu, &chosen);
+        at++;
+    }
+    return chosen;
+}
+
+void bench_pin_thread(pid_t thread, unsigned nth)
+{
+    cpu_set_t chosen = choose_cpus(nth);
+    if (sched_setaffinity(thread, sizeof chosen, &chosen) < 0)
+        bench_fail("cannot pin a thread: %s", strerror(errno));
+}
+
 void bench_pin(unsigned nth)
 {
-    unsigned left = nth % bench_cpu_count();
-    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &cpus) || left-- > 0)
-            continue;
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(cpu, &one);
-        if (sched_setaffinity(0, sizeof one, &one) < 0)
-            bench_fail("cannot pin a thread to CPU %zu: %s", cpu, strerror(errno));
-        return;
-    }
+    bench_pin_thread(0, nth);
 }
 
 static void *thread_main(void *arg)
@@ -105,7 +140,7 @@ void bench_thread_join(bench_thread *thread)
     pthread_join(thread->thread, NULL);
 }
 
-static void relax(void)
+void bench_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -120,19 +155,25 @@ void bench_wait(unsigned *turns)
     if (++*turns % 64 == 0)
         sched_yield();
     else
-        relax();
+        bench_relax();
 }
 
 /* Rounds ------------------------------------------------------------------------------------ */
 
-static uint64_t round_ns(const bench_case *what, bench_fn fn, uint64_t count)
+static bench_run run_round(const bench_case *what, bench_fn fn, uint64_t count)
 {
     bench_run run = { .count = count, .size = what->size, .clock = what->clock };
     bench_start(&run);
     fn(&run);
     if (!run.is_stopped)
         bench_stop(&run);
-    return run.taken_ns;
+    return run;
+}
+
+static double value_of(const bench_case *what, const bench_run *run)
+{
+    double batch = what->batch > 0 ? what->batch : 1;
+    return run->has_value ? run->value : (double)run->taken_ns / ((double)run->count * batch);
 }
 
 /* The shortest of a few: another program may have had the CPU for a while. */
@@ -140,7 +181,7 @@ static uint64_t least_ns(const bench_case *what, bench_fn fn, uint64_t count, ui
 {
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < 3 && least >= enough_ns; i++) {
-        uint64_t ns = round_ns(what, fn, count);
+        uint64_t ns = run_round(what, fn, count).taken_ns;
         if (ns < least)
             least = ns;
     }
@@ -192,34 +233,48 @@ static double ratio_of(const double *own, const double *peers, unsigned count)
     return stats_of(ratios, count).median;
 }
 
+/* The case, then its peers, with NULL for those that are missing; returns how many that makes. */
+static unsigned sides_of(const bench_case *what, bench_fn fns[1 + BENCH_PEERS])
+{
+    unsigned sides = 1;
+    fns[0] = what->run;
+    while (sides <= BENCH_PEERS && what->peers[sides - 1].name != NULL) {
+        const bench_peer *peer = &what->peers[sides - 1];
+        fns[sides++] = peer->run;
+    }
+    return sides;
+}
+
 static void run_rounds(const bench_case *what, const bench_settings *settings, bench_result *result)
 {
-    static double times[1 + BENCH_PEERS][BENCH_MAX_ROUNDS];
-    bench_fn fns[1 + BENCH_PEERS] = { what->run };
+    static double values[1 + BENCH_PEERS][BENCH_MAX_ROUNDS];
+    bench_fn fns[1 + BENCH_PEERS];
     uint64_t counts[1 + BENCH_PEERS];
-    unsigned sides = 1;
-    while (sides <= BENCH_PEERS && what->peers[sides - 1].name != NULL) {
-        fns[sides] = what->peers[sides - 1].run;
-        sides++;
+    unsigned sides = sides_of(what, fns);
+    for (unsigned i = 0; i < sides; i++) {
+        if (fns[i] != NULL)
+            counts[i] = calibrate(what, fns[i], (uint64_t)settings->round_ms * 1000000u);
     }
-    for (unsigned i = 0; i < sides; i++)
-        counts[i] = calibrate(what, fns[i], (uint64_t)settings->round_ms * 1000000u);
-
-    double batch = what->batch > 0 ? what->batch : 1;
-    for (unsigned i = 0; i < sides; i++)
-        round_ns(what, fns[i], counts[i]); /* to warm up */
+    for (unsigned i = 0; i < sides; i++) {
+        if (fns[i] != NULL)
+            run_round(what, fns[i], counts[i]); /* to warm up */
+    }
     for (unsigned round = 0; round < settings->rounds; round++) {
         for (unsigned i = 0; i < sides; i++) {
-            double ns = (double)round_ns(what, fns[i], counts[i]);
-            times[i][round] = ns / ((double)counts[i] * batch);
+            if (fns[i] == NULL)
+                continue;
+            bench_run run = run_round(what, fns[i], counts[i]);
+            values[i][round] = value_of(what, &run);
         }
     }
-    /* The ratios first, while the times are in the order of the rounds. */
-    for (unsigned i = 1; i < sides; i++)
-        result->ratios[i - 1] = ratio_of(times[0], times[i], settings->rounds);
-    for (unsigned i = 1; i < sides; i++)
-        result->peers[i - 1] = stats_of(times[i], settings->rounds);
-    result->own = stats_of(times[0], settings->rounds);
+    /* The ratios first, while the values are in the order of the rounds. */
+    for (unsigned i = 1; i < sides; i++) {
+        if (fns[i] == NULL)
+            continue;
+        result->ratios[i - 1] = ratio_of(values[0], values[i], settings->rounds);
+        result->peers[i - 1] = stats_of(values[i], settings->rounds);
+    }
+    result->own = stats_of(values[0], settings->rounds);
 }
 
 /* A process of its own ---------------------------------------------------------------------- */
@@ -228,8 +283,9 @@ _Noreturn static void run_child(const bench_case *what, const bench_settings *se
 {
     bench_result result = { 0 };
     run_rounds(what, settings, &result);
-    /* Less than a pipe holds: it goes in one write. */
-    _exit(write(fd, &result, sizeof result) == (ssize_t)sizeof result ? 0 : 1);
+    /* Less than a pipe holds: it goes in one write. And exit, not _exit: a peer that is a process
+     * of its own is waited for, so that it does not disturb the next case. */
+    exit(write(fd, &result, sizeof result) == (ssize_t)sizeof result ? 0 : 1);
 }
 
 static bool died(const bench_case *what, int status)

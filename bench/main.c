@@ -16,7 +16,12 @@
 #define IS_DEBUG false
 #endif
 
-static const bench_case *const tables[] = { bench_base_cases, bench_buf_cases };
+static const bench_case *const tables[] = {
+    bench_base_cases,
+    bench_buf_cases,
+    bench_exec_cases,
+    bench_timer_cases,
+};
 
 /* All cases, counted through the tables; NULL behind the last. */
 static const bench_case *case_at(size_t nth)
@@ -97,19 +102,27 @@ typedef struct row {
     const bench_peer *peer; /* NULL: there is none */
     const bench_stats *peers;
     double ratio;
+    double target; /* for the ratio, or without a peer for the value itself */
     bool has_target, holds;
 } row;
 
 static row row_of(const bench_case *what, const bench_result *result, unsigned nth)
 {
     row r = { .what = what, .own = &result->own };
-    if (what->peers[nth].name == NULL)
+    if (what->peers[nth].name == NULL) {
+        r.target = what->limit;
+        r.has_target = r.target > 0;
+        r.holds = r.has_target && r.own->median <= r.target;
         return r;
+    }
     r.peer = &what->peers[nth];
+    if (r.peer->run == NULL)
+        return r;
     r.peers = &result->peers[nth];
     r.ratio = result->ratios[nth];
-    r.has_target = r.peer->target > 0;
-    r.holds = r.has_target && r.ratio <= r.peer->target;
+    r.target = r.peer->target;
+    r.has_target = r.target > 0;
+    r.holds = r.has_target && r.ratio <= r.target;
     return r;
 }
 
@@ -117,7 +130,7 @@ static void print_text_head(const options *opts)
 {
     if (IS_DEBUG)
         printf("THIS IS A DEBUG BUILD: the numbers mean nothing.\n");
-    printf("weir %s, %u CPUs, %u rounds of %u ms; times in ns per operation\n"
+    printf("weir %s, %u CPUs, %u rounds of %u ms; in ns per operation unless a unit is named\n"
            "spread: (p90 - p10) / median; ratio: to the peer, median of the rounds; wanted: at "
            "most the target\n\n",
            weir_version(), bench_cpu_count(), opts->settings.rounds, opts->settings.round_ms);
@@ -137,13 +150,17 @@ static void print_text_row(const row *r)
     print_time(r->own->min);
     print_time(r->own->max);
     printf(" %5.0f%%", r->own->spread * 100);
-    if (r->peer != NULL) {
+    if (r->peers != NULL) {
         printf("  %-14s", r->peer->name);
         print_time(r->peers->median);
         printf(" %6.3f", r->ratio);
+    } else if (r->peer != NULL) {
+        printf("  %-14s peer missing: make bench installs it", r->peer->name);
+    } else if (r->what->unit != NULL || r->has_target) {
+        printf("  %-30s", r->what->unit != NULL ? r->what->unit : "");
     }
     if (r->has_target)
-        printf(" %6.2f%s", r->peer->target, r->holds ? " ok" : " NO");
+        printf(" %6.*f%s", r->target < 100 ? 2 : 0, r->target, r->holds ? " ok" : " NO");
     printf("\n");
     fflush(stdout);
 }
@@ -159,17 +176,19 @@ static void print_json_head(const options *opts)
 /* Names of cases and peers are plain text, nothing in them needs escaping. */
 static void print_json_row(const row *r, bool is_first)
 {
-    printf("%s\n    { \"case\": \"%s\", \"unit\": \"ns/op\", \"median\": %.3f, \"min\": %.3f, "
+    printf("%s\n    { \"case\": \"%s\", \"unit\": \"%s\", \"median\": %.3f, \"min\": %.3f, "
            "\"max\": %.3f, \"spread\": %.4f,\n      ",
-           is_first ? "" : ",", r->what->name, r->own->median, r->own->min, r->own->max,
-           r->own->spread);
-    if (r->peer != NULL)
+           is_first ? "" : ",", r->what->name, r->what->unit != NULL ? r->what->unit : "ns/op",
+           r->own->median, r->own->min, r->own->max, r->own->spread);
+    if (r->peers != NULL)
         printf("\"peer\": \"%s\", \"peer_median\": %.3f, \"ratio\": %.4f, ", r->peer->name,
                r->peers->median, r->ratio);
+    else if (r->peer != NULL)
+        printf("\"peer\": \"%s\", \"peer_median\": null, \"ratio\": null, ", r->peer->name);
     else
         printf("\"peer\": null, \"peer_median\": null, \"ratio\": null, ");
     if (r->has_target)
-        printf("\"target\": %g, \"holds\": %s }", r->peer->target, r->holds ? "true" : "false");
+        printf("\"target\": %g, \"holds\": %s }", r->target, r->holds ? "true" : "false");
     else
         printf("\"target\": null, \"holds\": null }");
 }
