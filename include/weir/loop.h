@@ -42,8 +42,8 @@ WEIR_API const char *weir_loop_io_name(const weir_loop *loop);
 
 /**
  * The share of events in a turn, in percent: after events took t, tasks may take
- * t * (100 - ratio) / ratio, and with 100 as long as there are any. At least 64 tasks run in any
- * case. -EINVAL unless from 1 to 100. Any thread.
+ * t * (100 - ratio) / ratio, and with 100 as long as there are any; in a turn without events 50
+ * microseconds. At least 64 tasks run in any case. -EINVAL unless from 1 to 100. Any thread.
  */
 WEIR_API int weir_loop_set_io_ratio(weir_loop *loop, int ratio);
 

@@ -25,17 +25,17 @@ struct weir_timer {
     void (*cancelled)(
         weir_timer *timer); /* instead of a fire that will not come any more; may be NULL */
     const char *name;       /* for logs, the watchdog and the debugger; may be NULL */
-    /* weir's: */
-    weir_heap_node node;
-    weir_task task;
+    /* weir's; what scheduling and cancelling touch is in one cache line with the above: */
+    weir_heap_node node; /* its key is the deadline */
     weir_executor *executor;
-    int64_t deadline_ns;
-    int64_t period_ns; /* 0: once; negative: counted from the end of fire */
     WEIR_ATOMIC(uint32_t) state;
+    int64_t period_ns; /* 0: once; negative: counted from the end of fire */
+    weir_task task;
 };
 
 /**
- * Fires once, `delay_ns` from now: not earlier, and equal times in the order of scheduling. A
+ * Fires once, `delay_ns` from now (on the executor's thread: from weir_executor_now_ns, which is
+ * the time of the present turn): not earlier, and equal times in the order of scheduling. A
  * negative delay is 0; one too large for the clock never comes. -EINVAL for NULL, -EBUSY when the
  * timer is scheduled already, else as weir_executor_post. Without memory it is -ENOMEM on the
  * executor's thread, and from another one `cancelled` is called. Any thread.

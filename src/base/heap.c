@@ -36,12 +36,23 @@ static void sift_up(weir_heap *heap, uint32_t at, weir_heap_entry entry)
     put(heap, at, entry);
 }
 
+/* One of these is next, whichever child it is: in a large heap they come from far away. */
+static void prefetch_children(const weir_heap *heap, uint64_t first)
+{
+    uint64_t child = first * ARITY + 1;
+    if (child + ARITY * ARITY > heap->count)
+        return;
+    for (int i = 0; i < ARITY; i++)
+        __builtin_prefetch(&heap->entries[child + ARITY * (uint64_t)i]);
+}
+
 static void sift_down(weir_heap *heap, uint32_t at, weir_heap_entry entry)
 {
     for (;;) {
         uint64_t child = (uint64_t)at * ARITY + 1;
         if (child >= heap->count)
             break;
+        prefetch_children(heap, child);
         uint64_t end = child + ARITY < heap->count ? child + ARITY : heap->count;
         uint64_t least = child;
         while (++child < end) {

@@ -61,6 +61,20 @@ static inline void weir__mpsc_take(weir_mpsc *queue)
     queue->last = last;
 }
 
+/* Consumer only. Pushes a node itself, behind all that was pushed until now, which is cheaper. */
+static inline void weir__mpsc_append(weir_mpsc *queue, weir_mpsc_node *node)
+{
+    weir__mpsc_take(queue);
+    node->next = NULL;
+    if (queue->first == NULL)
+        queue->first = node;
+    else
+        queue->last->next = node;
+    queue->last = node;
+    queue->taken++;
+}
+
+/* Consumer only. NULL when there is none. */
 static inline weir_mpsc_node *weir__mpsc_pop(weir_mpsc *queue)
 {
     if (queue->first == NULL)

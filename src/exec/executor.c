@@ -11,10 +11,12 @@
 #include <weir/pool.h>
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #define TASKS_PER_CLOCK_READ 64
+#define TIMERS_AT_ONCE 64 /* so few that they are still in the cache when they run */
 
 /* So long without anything to do, and the thread's pool gives back what it keeps. */
 #define IDLE_NS 1000000000
@@ -280,7 +282,7 @@ int weir__executor_post_again(weir_executor *executor, weir_task *task)
 {
     if (state_of(executor) >= WEIR_EXECUTOR_SHUTDOWN)
         return WEIR_ESHUTDOWN;
-    int code = weir__task_queue_push(&executor->tasks, task);
+    int code = weir__task_queue_push(&executor->tasks, task, false);
     return code < 0 ? code : arrived(executor, &executor->tasks, task, true);
 }
 
@@ -290,11 +292,10 @@ static int post(weir_executor *executor, weir_task_queue *queue, weir_task *task
         return -EINVAL;
     if (state_of(executor) >= WEIR_EXECUTOR_SHUTDOWN)
         return WEIR_ESHUTDOWN;
-    if (weir__task_queue_push(queue, task) < 0)
+    bool is_inside = weir_executor_is_current(executor);
+    if (weir__task_queue_push(queue, task, is_inside) < 0)
         return reject(executor, queue, task);
-    if (weir_executor_is_current(executor))
-        return 0;
-    return arrived(executor, queue, task, wakes);
+    return is_inside ? 0 : arrived(executor, queue, task, wakes);
 }
 
 int weir_executor_post(weir_executor *executor, weir_task *task)
@@ -316,10 +317,9 @@ int weir__executor_post_always(weir_executor *executor, weir_task *task)
 {
     if (state_of(executor) == WEIR_EXECUTOR_TERMINATED)
         return WEIR_ESHUTDOWN;
-    weir__task_queue_push_always(&executor->tasks, task);
-    if (weir_executor_is_current(executor))
-        return 0;
-    return arrived(executor, &executor->tasks, task, true);
+    bool is_inside = weir_executor_is_current(executor);
+    weir__task_queue_push_always(&executor->tasks, task, is_inside);
+    return is_inside ? 0 : arrived(executor, &executor->tasks, task, true);
 }
 
 /* Running ------------------------------------------------------------------------------------ */
@@ -392,7 +392,7 @@ bool weir__executor_run_tasks(weir_executor *executor, int64_t budget_ns)
     if (budget_ns < 0 || __builtin_add_overflow(executor->now_ns, budget_ns, &deadline_ns))
         deadline_ns = INT64_MAX;
     do {
-        has_moved_all = weir__timers_move_due(executor);
+        has_moved_all = weir__timers_move_due(executor, TIMERS_AT_ONCE);
         has_run |= run_until(executor, deadline_ns);
     } while (!has_moved_all && executor->now_ns < deadline_ns);
     return end_pass(executor, has_run);
@@ -400,7 +400,7 @@ bool weir__executor_run_tasks(weir_executor *executor, int64_t budget_ns)
 
 bool weir__executor_run_batch(weir_executor *executor)
 {
-    weir__timers_move_due(executor);
+    weir__timers_move_due(executor, UINT_MAX);
     return end_pass(executor, run_batch(executor, &executor->tasks));
 }
 

@@ -15,22 +15,30 @@ void weir__task_queue_init(weir_task_queue *queue, uint32_t bound)
     queue->bound = bound == 0 || bound >= LEAST_BOUND ? bound : LEAST_BOUND;
 }
 
-int weir__task_queue_push(weir_task_queue *queue, weir_task *task)
+static void put(weir_task_queue *queue, weir_task *task, bool is_consumer)
+{
+    if (is_consumer)
+        weir__mpsc_append(&queue->mpsc, &task->node);
+    else
+        weir__mpsc_push(&queue->mpsc, &task->node);
+}
+
+int weir__task_queue_push(weir_task_queue *queue, weir_task *task, bool is_consumer)
 {
     if (queue->bound > 0 &&
         atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed) >= queue->bound) {
         atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
         return -EAGAIN;
     }
-    weir__mpsc_push(&queue->mpsc, &task->node);
+    put(queue, task, is_consumer);
     return 0;
 }
 
-void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task)
+void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task, bool is_consumer)
 {
     if (queue->bound > 0)
         atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed);
-    weir__mpsc_push(&queue->mpsc, &task->node);
+    put(queue, task, is_consumer);
 }
 
 weir_task *weir__task_queue_pop(weir_task_queue *queue)

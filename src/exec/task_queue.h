@@ -16,11 +16,11 @@ typedef struct weir_task_queue {
 /* `bound` above 0 is raised to 16, so that weir's own tasks always find room. */
 void weir__task_queue_init(weir_task_queue *queue, uint32_t bound);
 
-/* Any thread. -EAGAIN when the queue is at its bound. */
-int weir__task_queue_push(weir_task_queue *queue, weir_task *task);
+/* Any thread; who is the consumer says so. -EAGAIN when the queue is at its bound. */
+int weir__task_queue_push(weir_task_queue *queue, weir_task *task, bool is_consumer);
 
 /* The same for tasks that must not be refused. */
-void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task);
+void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task, bool is_consumer);
 
 /* Consumer only. NULL when there is none. */
 weir_task *weir__task_queue_pop(weir_task_queue *queue);

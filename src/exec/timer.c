@@ -69,7 +69,7 @@ static int arm(weir_timer *timer)
     weir_executor *executor = timer->executor;
     if (weir_executor_get_state(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN)
         return WEIR_ESHUTDOWN;
-    int code = weir__heap_push(&executor->timers, &timer->node, timer->deadline_ns);
+    int code = weir__heap_push(&executor->timers, &timer->node, timer->node.key);
     count_timers(executor);
     return code;
 }
@@ -84,9 +84,9 @@ static int fire_periodic(weir_timer *timer)
 {
     int code = timer->fire(timer);
     weir_executor *executor = timer->executor;
-    timer->deadline_ns = timer->period_ns > 0
-                             ? later(timer->deadline_ns, timer->period_ns)
-                             : later(weir__executor_read_clock(executor), -timer->period_ns);
+    timer->node.key = timer->period_ns > 0
+                          ? later(timer->node.key, timer->period_ns)
+                          : later(weir__executor_read_clock(executor), -timer->period_ns);
     if (code < 0 || !change(timer, FIRING, ARMED)) {
         end_cancelled(timer);
     } else if (arm(timer) < 0) {
@@ -131,25 +131,45 @@ static void drop_timer(weir_task *task)
 
 /* Scheduling --------------------------------------------------------------------------------- */
 
+static void prepare(weir_timer *timer, weir_executor *executor, int64_t now_ns, int64_t delay_ns,
+                    int64_t period_ns)
+{
+    timer->executor = executor;
+    timer->node.key = later(now_ns, delay_ns > 0 ? delay_ns : 0);
+    timer->period_ns = period_ns;
+}
+
+static void prepare_task(weir_timer *timer)
+{
+    timer->task = (weir_task){ .run = run_timer, .dropped = drop_timer, .name = timer->name };
+}
+
+/* On the executor's thread nobody else can be about to schedule or cancel a timer that is idle. */
+static int schedule_inside(weir_timer *timer, weir_executor *executor, int64_t delay_ns,
+                           int64_t period_ns)
+{
+    if (state_of(timer) != IDLE)
+        return -EBUSY;
+    prepare(timer, executor, executor->now_ns, delay_ns, period_ns);
+    int code = arm(timer);
+    if (code == 0)
+        atomic_store_explicit(&timer->state, ARMED, memory_order_release);
+    return code;
+}
+
 static int schedule(weir_timer *timer, weir_executor *executor, int64_t delay_ns, int64_t period_ns)
 {
     if (timer == NULL || timer->fire == NULL || executor == NULL)
         return -EINVAL;
+    if (weir_executor_is_current(executor))
+        return schedule_inside(timer, executor, delay_ns, period_ns);
     if (!change(timer, IDLE, ARMING))
         return -EBUSY;
-    bool is_inside = weir_executor_is_current(executor);
-    int64_t now_ns = is_inside ? executor->now_ns : weir_clock_now_ns(executor->clock);
-    timer->executor = executor;
-    timer->deadline_ns = later(now_ns, delay_ns > 0 ? delay_ns : 0);
-    timer->period_ns = period_ns;
-    timer->task = (weir_task){ .run = run_timer, .dropped = drop_timer, .name = timer->name };
-    int code;
-    if (is_inside) {
-        code = arm(timer);
-        atomic_store_explicit(&timer->state, code == 0 ? ARMED : IDLE, memory_order_release);
-    } else if ((code = weir_executor_post(executor, &timer->task)) < 0) {
+    prepare(timer, executor, weir_clock_now_ns(executor->clock), delay_ns, period_ns);
+    prepare_task(timer);
+    int code = weir_executor_post(executor, &timer->task);
+    if (code < 0)
         atomic_store_explicit(&timer->state, IDLE, memory_order_release);
-    }
     return code;
 }
 
@@ -176,8 +196,8 @@ int weir_timer_reschedule(weir_timer *timer, int64_t delay_ns)
         return -EINVAL;
     if (!weir_executor_is_current(timer->executor))
         return -EPERM;
-    timer->deadline_ns = later(timer->executor->now_ns, delay_ns > 0 ? delay_ns : 0);
-    weir__heap_update(&timer->executor->timers, &timer->node, timer->deadline_ns);
+    weir__heap_update(&timer->executor->timers, &timer->node,
+                      later(timer->executor->now_ns, delay_ns > 0 ? delay_ns : 0));
     return 0;
 }
 
@@ -207,6 +227,7 @@ int weir_timer_cancel(weir_timer *timer)
                 end_cancelled(timer);
                 return 0;
             }
+            prepare_task(timer);
             if (weir__executor_post_always(timer->executor, &timer->task) < 0)
                 end_cancelled(timer);
             return 0;
@@ -218,17 +239,21 @@ int weir_timer_cancel(weir_timer *timer)
 
 /* For the executor --------------------------------------------------------------------------- */
 
-bool weir__timers_move_due(weir_executor *executor)
+bool weir__timers_move_due(weir_executor *executor, unsigned most)
 {
+    unsigned moved = 0;
     weir_heap_node *first;
     while ((first = weir__heap_first(&executor->timers)) != NULL &&
            first->key <= executor->now_ns) {
         weir_timer *timer = timer_of(first);
+        if (moved++ == most)
+            return false;
         /* The task is pushed first: the queue may be full, and then the timer stays where it is. */
         if (state_of(timer) == ARMED) {
             if (!change(timer, ARMED, DUE))
                 continue;
-            if (weir__task_queue_push(&executor->tasks, &timer->task) < 0) {
+            prepare_task(timer);
+            if (weir__task_queue_push(&executor->tasks, &timer->task, true) < 0) {
                 /* A cancel may have come in between, and found it due. */
                 if (!change(timer, DUE, ARMED)) {
                     disarm(timer);

@@ -7,9 +7,9 @@
 
 #include <weir/timer.h>
 
-/* Moves the timers that are due to the task queue. False when that was full before all were moved.
- */
-bool weir__timers_move_due(weir_executor *executor);
+/* Moves timers that are due to the task queue, in their order, at most so many. False when there
+ * are more, or the queue is full. */
+bool weir__timers_move_due(weir_executor *executor, unsigned most);
 
 /* Cancels all that wait. */
 void weir__timers_cancel_all(weir_executor *executor);

@@ -16,6 +16,9 @@
 /* After a poll that failed and could not be mended: what else there is to do still gets done. */
 #define PAUSE_NS WEIR_MS(10)
 
+/* How long tasks may take in a turn without events. */
+#define BUDGET_WITHOUT_EVENTS_NS 50000
+
 /* How often an ending loop looks whether its last residents have gone. */
 #define LAST_TURNS 64
 
@@ -242,13 +245,16 @@ static unsigned complete(weir_loop *loop)
     return completions;
 }
 
-/* How long tasks may take after events took `io_ns`; negative: as long as there are any. */
+/* How long tasks may take after events took `io_ns`; negative: as long as there are any. While
+ * there are no events, a look for them is worth its cost only every so often. */
 static int64_t budget_ns(weir_loop *loop, int64_t io_ns)
 {
     int ratio = atomic_load_explicit(&loop->io_ratio, memory_order_relaxed);
     if (loop->config.task_ns > 0)
         return loop->config.task_ns;
-    return ratio == 100 ? -1 : io_ns * (100 - ratio) / ratio;
+    if (ratio == 100)
+        return -1;
+    return io_ns > 0 ? io_ns * (100 - ratio) / ratio : BUDGET_WITHOUT_EVENTS_NS;
 }
 
 static bool run_tasks(weir_loop *loop, unsigned completions)

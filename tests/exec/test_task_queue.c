@@ -16,7 +16,7 @@ static void comes_out_in_order(void **state)
     assert_null(weir__task_queue_pop(&queue));
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 5; i++)
-            assert_int_equal(weir__task_queue_push(&queue, &tasks[i]), 0);
+            assert_int_equal(weir__task_queue_push(&queue, &tasks[i], false), 0);
         assert_false(weir__task_queue_is_empty(&queue));
         for (int i = 0; i < 5; i++)
             assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
@@ -34,11 +34,11 @@ static void refuses_at_its_bound(void **state)
         uint32_t bound = bounds[b][1];
         weir__task_queue_init(&queue, bounds[b][0]);
         for (uint32_t i = 0; i < bound; i++)
-            assert_int_equal(weir__task_queue_push(&queue, &tasks[i]), 0);
-        assert_int_equal(weir__task_queue_push(&queue, &tasks[bound]), -EAGAIN);
+            assert_int_equal(weir__task_queue_push(&queue, &tasks[i], false), 0);
+        assert_int_equal(weir__task_queue_push(&queue, &tasks[bound], false), -EAGAIN);
         assert_int_equal(atomic_load(&queue.count), bound);
         assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[0]);
-        assert_int_equal(weir__task_queue_push(&queue, &tasks[bound]), 0);
+        assert_int_equal(weir__task_queue_push(&queue, &tasks[bound], false), 0);
         for (uint32_t i = 1; i <= bound; i++)
             assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
         assert_null(weir__task_queue_pop(&queue));
@@ -53,14 +53,14 @@ static void push_always_goes_beyond_the_bound(void **state)
     weir_task tasks[20] = { { .name = NULL } };
     weir__task_queue_init(&queue, 16);
     for (int i = 0; i < 20; i++)
-        weir__task_queue_push_always(&queue, &tasks[i]);
+        weir__task_queue_push_always(&queue, &tasks[i], false);
     assert_int_equal(atomic_load(&queue.count), 20);
     weir_task more = { .name = NULL };
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(weir__task_queue_push(&queue, &more), -EAGAIN);
+        assert_int_equal(weir__task_queue_push(&queue, &more, false), -EAGAIN);
         assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
     }
-    assert_int_equal(weir__task_queue_push(&queue, &more), 0);
+    assert_int_equal(weir__task_queue_push(&queue, &more, false), 0);
     for (int i = 5; i < 20; i++)
         assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
     assert_ptr_equal(weir__task_queue_pop(&queue), &more);
@@ -72,7 +72,7 @@ static void unbounded_one_counts_nothing(void **state)
     weir_task_queue queue;
     weir_task task = { .name = NULL };
     weir__task_queue_init(&queue, 0);
-    assert_int_equal(weir__task_queue_push(&queue, &task), 0);
+    assert_int_equal(weir__task_queue_push(&queue, &task, false), 0);
     assert_int_equal(atomic_load(&queue.count), 0);
     assert_ptr_equal(weir__task_queue_pop(&queue), &task);
 }
@@ -86,10 +86,10 @@ static void task_taken_back_leaves_the_order_of_the_others(void **state)
         weir_task tasks[6] = { { .name = NULL } };
         weir__task_queue_init(&queue, 16);
         for (int i = 0; i < 5; i++)
-            assert_int_equal(weir__task_queue_push(&queue, &tasks[i]), 0);
+            assert_int_equal(weir__task_queue_push(&queue, &tasks[i], false), 0);
         weir__task_queue_take_back(&queue, &tasks[taken]);
         assert_int_equal(atomic_load(&queue.count), 4);
-        assert_int_equal(weir__task_queue_push(&queue, &tasks[5]), 0);
+        assert_int_equal(weir__task_queue_push(&queue, &tasks[5], false), 0);
         for (int i = 0; i < 6; i++) {
             assert_false(weir__task_queue_is_empty(&queue));
             if (i != taken)
@@ -111,7 +111,7 @@ static void tasks_are_taken_back_one_after_another(void **state)
             weir_task tasks[6] = { { .name = NULL } };
             weir__task_queue_init(&queue, 0);
             for (int i = 0; i < 6; i++)
-                assert_int_equal(weir__task_queue_push(&queue, &tasks[i]), 0);
+                assert_int_equal(weir__task_queue_push(&queue, &tasks[i], false), 0);
             weir__task_queue_take_back(&queue, &tasks[first]);
             weir__task_queue_take_back(&queue, &tasks[second]);
             for (int i = 0; i < 6; i++) {
@@ -129,11 +129,11 @@ static void only_task_taken_back_leaves_an_empty_queue(void **state)
     weir_task_queue queue;
     weir_task task = { .name = NULL };
     weir__task_queue_init(&queue, 16);
-    assert_int_equal(weir__task_queue_push(&queue, &task), 0);
+    assert_int_equal(weir__task_queue_push(&queue, &task, false), 0);
     weir__task_queue_take_back(&queue, &task);
     assert_true(weir__task_queue_is_empty(&queue));
     assert_null(weir__task_queue_pop(&queue));
-    assert_int_equal(weir__task_queue_push(&queue, &task), 0);
+    assert_int_equal(weir__task_queue_push(&queue, &task, false), 0);
     assert_ptr_equal(weir__task_queue_pop(&queue), &task);
 }
 
@@ -145,13 +145,13 @@ static void counts_what_is_there(void **state)
     weir__task_queue_init(&queue, 0);
     assert_int_equal(weir__task_queue_count(&queue), 0);
     for (size_t i = 0; i < 3; i++) {
-        weir__task_queue_push(&queue, &tasks[i]);
+        weir__task_queue_push(&queue, &tasks[i], false);
         assert_int_equal(weir__task_queue_taken(&queue), i);
         assert_int_equal(weir__task_queue_count(&queue), i + 1);
     }
     weir__task_queue_take_back(&queue, &tasks[2]);
     assert_int_equal(weir__task_queue_count(&queue), 2);
-    weir__task_queue_push(&queue, &tasks[2]); /* behind the end that was taken away */
+    weir__task_queue_push(&queue, &tasks[2], false); /* behind the end that was taken away */
     for (size_t i = 0; i < 3; i++) {
         assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
         assert_int_equal(weir__task_queue_count(&queue), 2 - i);
