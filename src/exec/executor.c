@@ -133,8 +133,12 @@ static int wake(weir_executor *executor)
 
 void weir_executor_wake(weir_executor *executor)
 {
-    if (wake(executor) < 0)
-        atomic_store_explicit(&executor->sleep, ASLEEP, memory_order_seq_cst);
+    int code = wake(executor);
+    if (code >= 0)
+        return;
+    atomic_store_explicit(&executor->sleep, ASLEEP, memory_order_seq_cst);
+    weir_log(WEIR_LOG_ERROR, executor->name, "has no thread to run its tasks yet: %s",
+             weir_error_text(code));
 }
 
 /* For a task that was just pushed. Without a thread to run it the task goes back to its poster;
@@ -146,7 +150,11 @@ static int wake_for(weir_executor *executor, weir_task_queue *queue, weir_task *
     int code = wake(executor);
     if (code < 0) {
         weir__task_queue_take_back(queue, task);
+        bool has_others = weir__task_queue_taken(queue) > 0;
         atomic_store_explicit(&executor->sleep, ASLEEP, memory_order_seq_cst);
+        /* Others have been told that theirs will run. */
+        if (has_others || weir__task_queue_has_new(queue))
+            weir_executor_wake(executor);
     }
     return code;
 }
@@ -382,7 +390,7 @@ static bool end_pass(weir_executor *executor, bool has_run)
     atomic_store_explicit(&executor->tasks_left, weir__task_queue_taken(&executor->tasks),
                           memory_order_relaxed);
     add(&executor->passes, 1);
-    return has_run;
+    return has_run || has_run_tail;
 }
 
 bool weir__executor_run_tasks(weir_executor *executor, int64_t budget_ns)

@@ -248,8 +248,11 @@ static void terminate_without_thread(weir_executor *executor)
     terminate(executor);
 }
 
-/* Whoever wins the state starts the thread; when that fails it takes its task back. */
-int weir__executor_start(weir_executor *executor, weir_task_queue *queue, weir_task *task)
+/* Whoever wins the state starts the thread. When that fails it takes its own task back, if it has
+ * one;
+ * `*has_others` is whether there are tasks of others, who were told that theirs will run. */
+static int try_start(weir_executor *executor, weir_task_queue *queue, weir_task *own,
+                     bool *has_others)
 {
     int expected = WEIR_EXECUTOR_NOT_STARTED;
     if (!atomic_compare_exchange_strong_explicit(&executor->state, &expected, WEIR_EXECUTOR_STARTED,
@@ -259,12 +262,27 @@ int weir__executor_start(weir_executor *executor, weir_task_queue *queue, weir_t
     if (code >= 0)
         return 0;
     /* Nobody else takes tasks from the queue, until the state goes back. */
-    weir__task_queue_take_back(queue, task);
+    if (own != NULL)
+        weir__task_queue_take_back(queue, own);
+    *has_others = weir__task_queue_taken(queue) > 0;
     expected = WEIR_EXECUTOR_STARTED;
     if (!atomic_compare_exchange_strong_explicit(&executor->state, &expected,
                                                  WEIR_EXECUTOR_NOT_STARTED, memory_order_seq_cst,
                                                  memory_order_seq_cst))
         terminate_without_thread(executor); /* a shutdown came in between, and counts on a thread */
+    return code;
+}
+
+int weir__executor_start(weir_executor *executor, weir_task_queue *queue, weir_task *task)
+{
+    bool has_others = false;
+    int code = try_start(executor, queue, task, &has_others);
+    if (code >= 0 || (!has_others && !weir__task_queue_has_new(queue)))
+        return code;
+    int again = try_start(executor, queue, NULL, &has_others);
+    if (again < 0)
+        weir_log(WEIR_LOG_ERROR, executor->name, "has tasks, but no thread to run them yet: %s",
+                 weir_error_text(again));
     return code;
 }
 
@@ -314,6 +332,7 @@ int weir__executor_step(weir_executor *executor, int64_t max_wait_ns)
     bool has_done = true;
     weir_executor *outer = weir__executor_set_current(executor);
     weir__executor_set_resting(executor, false);
+    executor->is_time_stale = true; /* its driver was elsewhere */
     if (weir__executor_confirm_shutdown(executor, &wait_ns)) {
         finish(executor);
     } else {

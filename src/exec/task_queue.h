@@ -27,6 +27,12 @@ weir_task *weir__task_queue_pop(weir_task_queue *queue);
 
 bool weir__task_queue_is_empty(weir_task_queue *queue);
 
+/* Any thread. Whether there is a task that the consumer has not taken over yet. */
+static inline bool weir__task_queue_has_new(const weir_task_queue *queue)
+{
+    return atomic_load_explicit(&queue->mpsc.newest, memory_order_seq_cst) != NULL;
+}
+
 /* Consumer only. How many there are now; and how many of those it has taken over already, which
  * costs nothing to know. */
 size_t weir__task_queue_count(weir_task_queue *queue);

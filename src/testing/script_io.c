@@ -582,9 +582,9 @@ static int script_spinner(const weir_io *base)
 /* What waits on a file that could not be moved fails; the others know nothing of it. */
 static void lose(weir_script *script, weir_io_file *file, int code)
 {
-    weir_io_op *ops[] = { file->in, file->out, file->poll, file->hangup };
+    weir_io_op *ops[4] = { file->in, file->out, file->poll, file->hangup };
     file->error = code;
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+    for (int i = 0; i < 4; i++) {
         if (ops[i] != NULL)
             finish_later(script, ops[i], code);
     }
