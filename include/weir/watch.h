@@ -39,9 +39,9 @@ struct weir_watch {
     void *room[32];
 };
 
-/** Watches a descriptor: -EINVAL for a bad argument, -EBUSY when it is started already, -ENOMEM,
- * -EPERM for what cannot be waited for (a regular file), or as weir_executor_post. From another
- * thread than the loop's, what fails later is told by `stopped`. */
+/** Watches a descriptor: -EINVAL for a bad argument, -EBUSY when it is started already, -ENOMEM, or
+ * as weir_executor_post. What fails later is told by `stopped`: -EPERM for what cannot be waited
+ * for, such as a regular file. Any thread. */
 WEIR_API int weir_watch_start(weir_watch *watch, weir_loop *loop, int fd, unsigned events);
 
 /** Waits for something else from now on. On the loop's thread: -EPERM elsewhere. -EINVAL when it is

@@ -47,7 +47,8 @@ static void prefetch_children(const weir_heap *heap, uint64_t first)
         __builtin_prefetch(&heap->entries[child + i]);
 }
 
-static uint64_t lesser(const weir_heap *heap, uint64_t i, uint64_t j)
+static inline __attribute__((always_inline)) uint64_t lesser(const weir_heap *heap, uint64_t i,
+                                                             uint64_t j)
 {
     const weir_heap_entry *a = &heap->entries[i], *b = &heap->entries[j];
     if (__builtin_expect(a->key == b->key, 0))

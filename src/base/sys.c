@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -292,28 +293,52 @@ static int apply(pthread_attr_t *attributes, const weir_thread_config *config)
     return error;
 }
 
+/* What a new thread needs to know. It lives on its creator's stack, who waits until it was read:
+ * the creator must not touch the new thread once that is on its way, for it may be over by then. */
+typedef struct thread_start {
+    void *(*run)(void *arg);
+    void *arg;
+    const char *name;
+    sem_t was_read;
+} thread_start;
+
+static void *start_thread(void *arg)
+{
+    thread_start *start = arg;
+    void *(*run)(void *) = start->run;
+    void *run_arg = start->arg;
+    if (start->name != NULL) {
+        char cut_name[16];
+        snprintf(cut_name, sizeof cut_name, "%s", start->name);
+        pthread_setname_np(pthread_self(),
+                           cut_name); /* cosmetic: without it the thread still runs */
+    }
+    sem_post(&start->was_read);
+    return run(run_arg);
+}
+
 static int sys_thread_create(weir_sys *sys, pthread_t *thread, const weir_thread_config *config,
                              void *(*run)(void *), void *arg)
 {
     (void)sys;
     FAULT("pthread_create", NULL);
+    thread_start start = { .run = run, .arg = arg, .name = config->name };
     pthread_attr_t attributes;
     int error = pthread_attr_init(&attributes);
     if (error != 0)
         return -error;
+    sem_init(&start.was_read, 0, 0);
     error = apply(&attributes, config);
     if (error == 0) {
         sigset_t before;
         block_signals(&before);
-        error = pthread_create(thread, &attributes, run, arg);
+        error = pthread_create(thread, &attributes, start_thread, &start);
+        while (error == 0 && sem_wait(&start.was_read) != 0) {
+        }
         pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
+    sem_destroy(&start.was_read);
     pthread_attr_destroy(&attributes);
-    if (error == 0 && config->name != NULL) {
-        char cut_name[16];
-        snprintf(cut_name, sizeof cut_name, "%s", config->name);
-        pthread_setname_np(*thread, cut_name); /* cosmetic: without it the thread still runs */
-    }
     return -error;
 }
 

@@ -60,7 +60,8 @@ struct weir_sys {
 
     /*
      * Threads and chance. The new thread has all signals blocked, but for those of its own faults.
-     * It is the creator's to join, and must not detach itself.
+     * It is the creator's to join, or detaches itself. What `thread` points to is written before
+     * this returns, but maybe not before `run` begins.
      */
     int (*thread_create)(weir_sys *sys, pthread_t *thread, const weir_thread_config *config,
                          void *(*run)(void *), void *arg);

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define TASKS_PER_CLOCK_READ 64
+#define MOST_TASKS 16384  /* of a pass with a deadline */
 #define TIMERS_AT_ONCE 64 /* so few that they are still in the cache when they run */
 
 /* So long without anything to do, and the thread's pool gives back what it keeps. */
@@ -353,7 +354,8 @@ static bool run_batch(weir_executor *executor, weir_task_queue *queue)
     return has_run;
 }
 
-/* Runs tasks until the deadline, which is looked at every 64th, or there is none. */
+/* Runs tasks until the deadline, which is looked at every 64th, or there is none. A clock that
+ * stands still does not keep it from ending. */
 static bool run_until(weir_executor *executor, int64_t deadline_ns)
 {
     unsigned count = 0;
@@ -361,7 +363,8 @@ static bool run_until(weir_executor *executor, int64_t deadline_ns)
     while ((task = weir__task_queue_pop(&executor->tasks)) != NULL) {
         run_task(executor, task);
         if (++count % TASKS_PER_CLOCK_READ == 0 &&
-            weir__executor_read_clock(executor) >= deadline_ns)
+            (weir__executor_read_clock(executor) >= deadline_ns ||
+             (count >= MOST_TASKS && deadline_ns < INT64_MAX)))
             break;
     }
     return count > 0;

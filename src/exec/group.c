@@ -118,9 +118,15 @@ int weir_reject_with_backoff(void *arg, weir_executor *executor, weir_task *task
 
 int weir_group_shutdown(weir_group *group, int64_t quiet_ms, int64_t timeout_ms)
 {
-    int code = group != NULL ? 0 : -EINVAL;
-    for (size_t i = 0; i < weir_group_count(group) && code == 0; i++)
+    if (group == NULL)
+        return -EINVAL;
+    int code = 0;
+    size_t count = group->count;
+    /* Another thread may wait for the end, and free the group as soon as it has come. */
+    atomic_fetch_add_explicit(&group->refs, 1, memory_order_relaxed);
+    for (size_t i = 0; i < count && code == 0; i++)
         code = weir_executor_shutdown(group->children[i], quiet_ms, timeout_ms);
+    weir__group_release(group);
     return code;
 }
 

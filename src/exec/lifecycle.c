@@ -182,7 +182,8 @@ static void finish(weir_executor *executor)
     if (!executor->is_ending)
         weir_log(WEIR_LOG_ERROR, executor->name,
                  "buggy %s: its body ended without confirming the shutdown", executor->type->name);
-    drain(executor);
+    if (!executor->is_manual)
+        drain(executor); /* a step does not wait; it has been confirmed just now */
     /* From here on posts are refused; what slipped in before still runs. */
     advance(executor, WEIR_EXECUTOR_SHUTDOWN);
     drain(executor);
@@ -300,11 +301,14 @@ int weir_executor_shutdown(weir_executor *executor, int64_t quiet_ms, int64_t ti
     if (!atomic_compare_exchange_strong_explicit(&executor->timeout_ns, &unset, timeout_ns,
                                                  memory_order_acq_rel, memory_order_relaxed))
         return 0;
+    /* Somebody else may wait for the end, and free it as soon as it has come. */
+    atomic_fetch_add_explicit(&executor->refs, 1, memory_order_relaxed);
     atomic_store_explicit(&executor->quiet_ns, quiet_ns, memory_order_release);
     int before = advance(executor, WEIR_EXECUTOR_SHUTTING_DOWN);
     if (before == WEIR_EXECUTOR_NOT_STARTED && (executor->is_manual || launch(executor) < 0))
         terminate_without_thread(executor);
     weir_executor_wake(executor);
+    weir__executor_release(executor);
     return 0;
 }
 

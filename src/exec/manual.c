@@ -39,6 +39,21 @@ static bool is_over(const weir_executor *executor)
     return weir_executor_get_state(executor) == WEIR_EXECUTOR_TERMINATED;
 }
 
+/* A wait that is going on while a callback of it frees a group: another one's executor has to end
+ * it. */
+static void leave_waiters(const weir_executor *background)
+{
+    weir_group *other = group_of(weir__list_first(&groups));
+    pthread_mutex_lock(&waiters_lock);
+    for (weir_list_node *node = weir__list_first(&waiters); node != NULL;
+         node = weir__list_next(&waiters, node)) {
+        waiter *self = WEIR_CONTAINER(node, waiter, node);
+        if (self->executor == background)
+            self->executor = other != NULL ? other->background : NULL;
+    }
+    pthread_mutex_unlock(&waiters_lock);
+}
+
 /* Making and ending -------------------------------------------------------------------------- */
 
 int weir__manual_begin(weir_group *group)
@@ -64,6 +79,7 @@ void weir__manual_end(weir_group *group)
         weir__list_remove(&group->link);
     if (group->background == NULL)
         return;
+    leave_waiters(group->background);
     weir_executor_shutdown(group->background, 0, 0);
     while (weir_executor_get_state(group->background) == WEIR_EXECUTOR_SHUTTING_DOWN)
         weir__executor_step(group->background, 0);
@@ -152,9 +168,15 @@ static void wait_for_groups(int64_t timeout_ns)
 static bool pass_time(int64_t left_ns)
 {
     int64_t soonest_ns = left_ns;
+    weir_clock *clock = thread_clock(); /* of the group that comes next: each may have its own */
     FOR_EACH_GROUP(group)
-    soonest_ns = sooner(soonest_ns, next_ns(group));
-    weir_clock *clock = thread_clock();
+    {
+        int64_t group_ns = next_ns(group);
+        if (group_ns >= 0 && (soonest_ns < 0 || group_ns < soonest_ns)) {
+            soonest_ns = group_ns;
+            clock = group->children[0]->clock;
+        }
+    }
     if (clock->skip == NULL)
         wait_for_groups(soonest_ns);
     else if (soonest_ns < 0)
@@ -172,15 +194,15 @@ static int wait_by_stepping(weir_future *future, int64_t timeout_ns)
         int busy = 0;
         FOR_EACH_GROUP(group)
         busy += step(group);
-        if (busy > 0 || weir_future_is_done(future))
-            continue;
+        if (weir_future_is_done(future))
+            break;
         int64_t left_ns = -1;
         if (timeout_ns >= 0) {
             left_ns = timeout_ns - (weir_clock_now_ns(clock) - start_ns);
-            if (left_ns <= 0)
+            if (left_ns <= 0 && (busy == 0 || clock->skip == NULL))
                 return -ETIMEDOUT;
         }
-        if (!pass_time(left_ns))
+        if (busy == 0 && !pass_time(left_ns))
             return -EDEADLK;
     }
     return 0;
@@ -204,6 +226,7 @@ void weir__manual_wake_waiting(void)
     pthread_mutex_lock(&waiters_lock);
     for (weir_list_node *node = weir__list_first(&waiters); node != NULL;
          node = weir__list_next(&waiters, node))
-        weir_executor_wake(WEIR_CONTAINER(node, waiter, node)->executor);
+        if (WEIR_CONTAINER(node, waiter, node)->executor != NULL)
+            weir_executor_wake(WEIR_CONTAINER(node, waiter, node)->executor);
     pthread_mutex_unlock(&waiters_lock);
 }

@@ -38,7 +38,7 @@ static struct sigaction handler_before;
 /* What passes between the watchdog and the handler. */
 static struct {
     _Atomic(bool) is_wanted;
-    int count;
+    _Atomic(int) count; /* carries the frames over: not every checker knows the semaphore */
     void *frames[FRAMES];
     sem_t is_taken;
 } trace;
@@ -48,7 +48,8 @@ static void take_trace(int signal_number)
     (void)signal_number;
     int saved_errno = errno;
     if (atomic_exchange_explicit(&trace.is_wanted, false, memory_order_acquire)) {
-        trace.count = backtrace(trace.frames, FRAMES);
+        int count = backtrace(trace.frames, FRAMES);
+        atomic_store_explicit(&trace.count, count, memory_order_release);
         sem_post(&trace.is_taken);
     }
     errno = saved_errno;
@@ -58,6 +59,8 @@ static void take_trace(int signal_number)
 static void install_handler(void)
 {
     struct sigaction action = { .sa_handler = take_trace, .sa_flags = SA_RESTART };
+    if (has_handler)
+        return; /* since an executor whose watchdog's thread could not be started */
     if (sigaction(TRACE_SIGNAL, NULL, &handler_before) != 0 ||
         (handler_before.sa_handler != SIG_DFL && handler_before.sa_handler != SIG_IGN))
         return;
@@ -97,7 +100,8 @@ static void ask_for_trace(pthread_t blocked, char *text, size_t size)
     if (error != 0 && !atomic_exchange_explicit(&trace.is_wanted, false, memory_order_acquire))
         error = sem_wait(&trace.is_taken);
     if (error == 0)
-        weir__trace_write(trace.frames, trace.count, text, size);
+        weir__trace_write(trace.frames, atomic_load_explicit(&trace.count, memory_order_acquire),
+                          text, size);
 }
 
 static void report(weir_executor *executor, int64_t blocked_ns)

@@ -128,7 +128,8 @@ static int loop_wake(weir_executor *executor)
 static bool loop_is_busy(const weir_executor *executor)
 {
     const weir_loop *loop = (const weir_loop *)executor;
-    return loop->is_turn_open || loop->io->type->has_results(loop->io);
+    return loop->is_turn_open || loop->first_deferred != NULL ||
+           loop->io->type->has_results(loop->io);
 }
 
 /* Waits when there is nothing else to do, else only looks. */

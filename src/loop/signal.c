@@ -40,7 +40,10 @@ int weir_loop_signal(weir_loop *loop, weir_signal *signal, int number)
         return -EINVAL;
     sigset_t signals;
     sigemptyset(&signals);
-    sigaddset(&signals, number);
+    if (sigaddset(&signals, number) != 0)
+        return -EINVAL;
+    if (atomic_load_explicit(&signal->watch.state, memory_order_acquire) != 0)
+        return -EBUSY;
     weir_sys *sys = loop->base.sys;
     int fd = sys->signalfd(sys, &signals);
     if (fd < 0)

@@ -16,6 +16,7 @@
  */
 enum {
     IDLE,
+    PREPARING,    /* weir_watch_start is at it */
     STARTING,     /* its task is on its way to submit the poll */
     NOT_STARTING, /* the same, but it was stopped before */
     ACTIVE,
@@ -146,7 +147,7 @@ int weir_watch_start(weir_watch *watch, weir_loop *loop, int fd, unsigned events
     if (watch == NULL || watch->ready == NULL || loop == NULL || fd < 0 ||
         events & ~(unsigned)(WEIR_WATCH_READ | WEIR_WATCH_WRITE))
         return -EINVAL;
-    if (!change(watch, IDLE, STARTING))
+    if (!change(watch, IDLE, PREPARING))
         return -EBUSY;
     watch->loop = loop;
     watch->fd = fd;
@@ -154,9 +155,16 @@ int weir_watch_start(weir_watch *watch, weir_loop *loop, int fd, unsigned events
     watch->code = 0;
     watch->task = (weir_task){ .run = run_task, .dropped = drop_task, .name = "watch" };
     int code;
+    atomic_store_explicit(&watch->state, STARTING, memory_order_release);
     if (weir_executor_is_current(&loop->base)) {
         code = begin(watch);
-        atomic_store_explicit(&watch->state, code == 0 ? ACTIVE : IDLE, memory_order_release);
+        if (code < 0) {
+            atomic_store_explicit(&watch->state, IDLE, memory_order_release);
+        } else if (!change(watch, STARTING, ACTIVE)) {
+            /* Stopped from elsewhere in the meantime. */
+            atomic_store_explicit(&watch->state, ENDING, memory_order_release);
+            cancel_poll(watch);
+        }
     } else if ((code = weir_executor_post(&loop->base, &watch->task)) < 0) {
         atomic_store_explicit(&watch->state, IDLE, memory_order_release);
     }

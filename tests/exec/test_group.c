@@ -496,6 +496,26 @@ static void group_ends_though_no_thread_starts(void **state)
     }
 }
 
+static void *shut_down(void *arg)
+{
+    weir_group_shutdown(arg, 0, 10000);
+    return NULL;
+}
+
+/* Who shuts down may still be at it when the end has come, and somebody else frees. */
+static void freed_while_another_thread_shuts_down(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        weir_group *group = new_group_of(2);
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, shut_down, group), 0);
+        assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
+        weir_group_free(group);
+        pthread_join(thread, NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -520,6 +540,7 @@ int main(void)
         weir_case(without_memory_nothing_is_made),
         weir_case(thread_that_does_not_start_is_tried_again),
         weir_case(group_ends_though_no_thread_starts),
+        weir_case(freed_while_another_thread_shuts_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1071,6 +1071,33 @@ static void group_that_cannot_be_made_leaves_nothing(void **state)
     }
 }
 
+static int succeed(void *arg)
+{
+    (void)arg;
+    return 0;
+}
+
+static void each_group_may_have_a_clock_of_its_own(void **state)
+{
+    (void)state;
+    weir_virtual_clock first, second;
+    weir_virtual_clock_init(&first, 0);
+    weir_virtual_clock_init(&second, 0);
+    weir_group *a =
+        new_group(&(weir_group_config){ .count = 1, .is_manual = true, .clock = &first.clock });
+    weir_group *b =
+        new_group(&(weir_group_config){ .count = 1, .is_manual = true, .clock = &second.clock });
+    weir_future *future = NULL;
+    assert_int_equal(
+        weir_executor_schedule(weir_group_at(b, 0), succeed, NULL, WEIR_SECONDS(1), &future), 0);
+    assert_int_equal(weir_future_await(future), 0);
+    weir_future_release(future);
+    assert_int_equal(weir_clock_now_ns(&first.clock), 0);
+    assert_int_equal(weir_clock_now_ns(&second.clock), WEIR_SECONDS(1));
+    weir_group_free(a);
+    weir_group_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1107,6 +1134,7 @@ int main(void)
         weir_case(after_the_end_nothing_is_taken_or_stepped),
         weir_case(task_at_the_last_moment_does_not_block_a_step),
         weir_case(group_that_cannot_be_made_leaves_nothing),
+        weir_case(each_group_may_have_a_clock_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
