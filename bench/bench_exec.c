@@ -15,9 +15,10 @@
 
 /* A loop ------------------------------------------------------------------------------------- */
 
-static int new_group(weir_group **group, weir_error *error)
+static int new_group(weir_group **group, int watchdog_ms, weir_error *error)
 {
-    return weir_group_new(group, &(weir_group_config){ .loops = 1 }, error);
+    weir_group_config config = { .loops = 1, .watchdog_ms = watchdog_ms };
+    return weir_group_new(group, &config, error);
 }
 
 static void check(int code, const char *what)
@@ -41,16 +42,21 @@ static int pin_loop(void *arg)
     return 0;
 }
 
-weir_group *bench_open_loop(weir_executor **loop)
+static weir_group *open_loop(weir_executor **loop, int watchdog_ms)
 {
     weir_group *group;
     weir_error error;
-    int code = new_group(&group, &error);
+    int code = new_group(&group, watchdog_ms, &error);
     if (code < 0)
         bench_fail("no loop: %s", weir_error_text(code));
     *loop = weir_group_next(group);
     bench_call_on_loop(*loop, pin_loop, NULL);
     return group;
+}
+
+weir_group *bench_open_loop(weir_executor **loop)
+{
+    return open_loop(loop, WEIR_OFF);
 }
 
 void bench_close_loop(weir_group *group)
@@ -89,6 +95,56 @@ static void exec_tasks(bench_run *run)
         bench_fail("%llu allocations for tasks that need none",
                    (unsigned long long)(allocations() - before));
     bench_close_loop(group);
+}
+
+/* Tasks of the loop's own, one after another, with and without the watchdog. */
+typedef struct chain {
+    weir_task task;
+    weir_executor *loop;
+    bench_run *run;
+    uint64_t left;
+    sem_t done;
+} chain;
+
+static int run_link(weir_task *task)
+{
+    chain *self = (chain *)task;
+    if (--self->left > 0)
+        return weir_executor_post(self->loop, task);
+    bench_stop(self->run);
+    sem_post(&self->done);
+    return 0;
+}
+
+static int run_first_link(weir_task *task)
+{
+    chain *self = (chain *)task;
+    task->run = run_link;
+    bench_start(self->run);
+    return weir_executor_post(self->loop, task);
+}
+
+static void run_chain(bench_run *run, int watchdog_ms)
+{
+    chain self = { .task = { .run = run_first_link, .name = "link" }, .run = run };
+    weir_group *group = open_loop(&self.loop, watchdog_ms);
+    self.left = run->count;
+    sem_init(&self.done, 0, 0);
+    check(weir_executor_post(self.loop, &self.task), "weir_executor_post");
+    while (sem_wait(&self.done) < 0) {
+    }
+    bench_close_loop(group);
+    sem_destroy(&self.done);
+}
+
+static void exec_watched(bench_run *run)
+{
+    run_chain(run, 1000);
+}
+
+static void exec_unwatched(bench_run *run)
+{
+    run_chain(run, WEIR_OFF);
 }
 
 /* Trips -------------------------------------------------------------------------------------- */
@@ -211,6 +267,8 @@ const bench_case bench_exec_cases[] = {
     { "exec.tasks_4", "a task from one of four producer threads, posted and run", exec_tasks,
       .batch = 4, .size = 4,
       .peers = { PEER_NETTY(peer_netty_tasks, 1), PEER_UV(peer_uv_tasks, 0.25) } },
+    { "exec.watched", "a task that the loop posts to itself, under the watchdog's eyes",
+      exec_watched, BENCH_CPU, .peers = { { "no watchdog", exec_unwatched, .target = 1.05 } } },
     { "exec.round_trip_p50", "a thread asks, the loop answers: median", exec_trips, .size = 50,
       .peers = { PEER_UV(peer_uv_trips, 1) } },
     { "exec.round_trip_p99", "a thread asks, the loop answers: 99th percentile", exec_trips,

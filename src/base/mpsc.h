@@ -74,17 +74,23 @@ static inline void weir__mpsc_append(weir_mpsc *queue, weir_mpsc_node *node)
     queue->taken++;
 }
 
-/* Consumer only. NULL when there is none. */
-static inline weir_mpsc_node *weir__mpsc_pop(weir_mpsc *queue)
+/* Consumer only. Of what it has taken over; NULL when there is none. */
+static inline weir_mpsc_node *weir__mpsc_pop_taken(weir_mpsc *queue)
 {
-    if (queue->first == NULL)
-        weir__mpsc_take(queue);
     weir_mpsc_node *node = queue->first;
     if (node != NULL) {
         queue->first = node->next;
         queue->taken--;
     }
     return node;
+}
+
+/* Consumer only. NULL when there is none. */
+static inline weir_mpsc_node *weir__mpsc_pop(weir_mpsc *queue)
+{
+    if (queue->first == NULL)
+        weir__mpsc_take(queue);
+    return weir__mpsc_pop_taken(queue);
 }
 
 /* Consumer only, and slow. Takes a node out that is in the queue. */

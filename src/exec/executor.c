@@ -227,10 +227,24 @@ int64_t weir__executor_next_ns(weir_executor *executor)
     return deadline_ns > now_ns ? deadline_ns - now_ns : 0;
 }
 
+/* Whether there is something to do; then it stays awake. Looks before it says ASLEEP: while it is
+ * busy nobody needs to hear about it. */
+static bool stays_awake(weir_executor *executor)
+{
+    if (!is_busy(executor) && !weir__executor_has_tasks(executor))
+        return false;
+    if (weir__executor_is_woken(executor))
+        weir__executor_get_up(executor);
+    return true;
+}
+
 bool weir__executor_fall_asleep(weir_executor *executor, int64_t max_ns, int64_t *timeout_ns)
 {
     int expected = AWAKE;
-    *timeout_ns = is_busy(executor) ? 0 : wait_ns(executor, max_ns);
+    *timeout_ns = 0;
+    if (stays_awake(executor))
+        return false;
+    *timeout_ns = wait_ns(executor, max_ns);
     if (*timeout_ns != 0 &&
         atomic_compare_exchange_strong_explicit(&executor->sleep, &expected, ASLEEP,
                                                 memory_order_seq_cst, memory_order_relaxed) &&
@@ -354,17 +368,26 @@ static bool run_batch(weir_executor *executor, weir_task_queue *queue)
     return has_run;
 }
 
-/* Runs tasks until the deadline, which is looked at every 64th, or there is none. A clock that
- * stands still does not keep it from ending. */
+/*
+ * Runs tasks until the deadline, which is looked at every 64th (and a clock that stands still does
+ * not keep it from ending), or until those are done that there were when it began, and what they
+ * posted here. What other threads post meanwhile is for the next pass: a consumer that looks for it
+ * after every task would take the queue's cache line from them each time. Without a deadline all
+ * run.
+ */
 static bool run_until(weir_executor *executor, int64_t deadline_ns)
 {
     unsigned count = 0;
     weir_task *task;
-    while ((task = weir__task_queue_pop(&executor->tasks)) != NULL) {
+    bool has_deadline = deadline_ns < INT64_MAX;
+    weir_task_queue *tasks = &executor->tasks;
+    weir__task_queue_count(tasks);
+    while ((task = has_deadline ? weir__task_queue_pop_taken(tasks)
+                                : weir__task_queue_pop(tasks)) != NULL) {
         run_task(executor, task);
         if (++count % TASKS_PER_CLOCK_READ == 0 &&
             (weir__executor_read_clock(executor) >= deadline_ns ||
-             (count >= MOST_TASKS && deadline_ns < INT64_MAX)))
+             (has_deadline && count >= MOST_TASKS)))
             break;
     }
     return count > 0;
@@ -385,6 +408,9 @@ static void run_pass_hooks(weir_executor *executor)
 
 static bool end_pass(weir_executor *executor, bool has_run)
 {
+    /* The quiet period is counted from the end of what ran. */
+    if (has_run && executor->is_ending)
+        weir__executor_read_clock(executor);
     if (has_run)
         atomic_store_explicit(&executor->last_run_ns, executor->now_ns, memory_order_relaxed);
     bool has_run_tail = run_batch(executor, &executor->tail_tasks);

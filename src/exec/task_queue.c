@@ -43,7 +43,14 @@ void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task, bool 
 
 weir_task *weir__task_queue_pop(weir_task_queue *queue)
 {
-    weir_mpsc_node *node = weir__mpsc_pop(&queue->mpsc);
+    if (queue->mpsc.first == NULL)
+        weir__mpsc_take(&queue->mpsc);
+    return weir__task_queue_pop_taken(queue);
+}
+
+weir_task *weir__task_queue_pop_taken(weir_task_queue *queue)
+{
+    weir_mpsc_node *node = weir__mpsc_pop_taken(&queue->mpsc);
     if (node == NULL)
         return NULL;
     if (queue->bound > 0)

@@ -8,9 +8,9 @@
 #include <weir/executor.h>
 
 typedef struct weir_task_queue {
-    weir_mpsc mpsc;
-    _Atomic(uint32_t) count; /* how many are in it; kept only with a bound */
     uint32_t bound;          /* 0: none */
+    _Atomic(uint32_t) count; /* how many are in it; kept only with a bound */
+    weir_mpsc mpsc;          /* its first field is the producers', as these are */
 } weir_task_queue;
 
 /* `bound` above 0 is raised to 16, so that weir's own tasks always find room. */
@@ -22,8 +22,10 @@ int weir__task_queue_push(weir_task_queue *queue, weir_task *task, bool is_consu
 /* The same for tasks that must not be refused. */
 void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task, bool is_consumer);
 
-/* Consumer only. NULL when there is none. */
+/* Consumer only. NULL when there is none; the second one, when there is none that it has taken
+ * over. */
 weir_task *weir__task_queue_pop(weir_task_queue *queue);
+weir_task *weir__task_queue_pop_taken(weir_task_queue *queue);
 
 bool weir__task_queue_is_empty(weir_task_queue *queue);
 
