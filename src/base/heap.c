@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #define ARITY 8
+#define GRANDCHILDREN ((uint64_t)ARITY * ARITY)
 #define FIRST_ROOM 11
 
 static bool comes_before(const weir_heap_entry *a, const weir_heap_entry *b)
@@ -41,9 +42,9 @@ static void sift_up(weir_heap *heap, uint32_t at, weir_heap_entry entry)
 static void prefetch_children(const weir_heap *heap, uint64_t first)
 {
     uint64_t child = first * ARITY + 1;
-    if (child + ARITY * ARITY > heap->count)
+    if (child + GRANDCHILDREN > heap->count)
         return;
-    for (uint64_t i = 0; i < ARITY * ARITY; i += 64 / sizeof *heap->entries)
+    for (uint64_t i = 0; i < GRANDCHILDREN; i += 64 / sizeof *heap->entries)
         __builtin_prefetch(&heap->entries[child + i]);
 }
 

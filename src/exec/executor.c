@@ -35,7 +35,9 @@ enum {
     WOKEN,
 };
 
-static _Thread_local weir_executor *current_executor;
+/* initial-exec: it is asked for at every post, and a call into the loader costs as much as the
+ * rest. */
+static _Thread_local weir_executor *current_executor __attribute__((tls_model("initial-exec")));
 
 /* Looking ------------------------------------------------------------------------------------ */
 
@@ -146,8 +148,6 @@ void weir_executor_wake(weir_executor *executor)
  * whoever turned ASLEEP into WOKEN is then alone with the queue. */
 static int wake_for(weir_executor *executor, weir_task_queue *queue, weir_task *task)
 {
-    if (atomic_load_explicit(&executor->sleep, memory_order_seq_cst) != ASLEEP)
-        return 0;
     int code = wake(executor);
     if (code < 0) {
         weir__task_queue_take_back(queue, task);
@@ -286,19 +286,27 @@ static int reject(weir_executor *executor, const weir_task_queue *queue, weir_ta
     return executor->reject(executor->reject_arg, executor, task);
 }
 
-/* A task was pushed from another thread: makes sure that somebody takes it, or takes it back. */
-static int arrived(weir_executor *executor, weir_task_queue *queue, weir_task *task, bool wakes)
+/* The executor has no thread yet, or none any more: somebody has to take the task, or it goes back.
+ */
+static int arrived_without_thread(weir_executor *executor, weir_task_queue *queue, weir_task *task,
+                                  int state)
 {
     bool has_own = false;
-    switch (state_of(executor)) {
-    case WEIR_EXECUTOR_NOT_STARTED:
+    if (state == WEIR_EXECUTOR_NOT_STARTED)
         return weir__executor_start(executor, queue, task);
-    case WEIR_EXECUTOR_TERMINATED:
-        weir__executor_drop_tasks(executor, task, &has_own);
-        return has_own ? WEIR_ESHUTDOWN : 0;
-    default:
-        return wakes ? wake_for(executor, queue, task) : 0;
-    }
+    weir__executor_drop_tasks(executor, task, &has_own);
+    return has_own ? WEIR_ESHUTDOWN : 0;
+}
+
+/* A task was pushed from another thread: makes sure that somebody takes it, or takes it back. */
+static inline int arrived(weir_executor *executor, weir_task_queue *queue, weir_task *task,
+                          bool wakes)
+{
+    int state = state_of(executor);
+    if (state == WEIR_EXECUTOR_NOT_STARTED || state == WEIR_EXECUTOR_TERMINATED)
+        return arrived_without_thread(executor, queue, task, state);
+    bool is_asleep = atomic_load_explicit(&executor->sleep, memory_order_seq_cst) == ASLEEP;
+    return wakes && is_asleep ? wake_for(executor, queue, task) : 0;
 }
 
 int weir__executor_post_again(weir_executor *executor, weir_task *task)
@@ -309,7 +317,7 @@ int weir__executor_post_again(weir_executor *executor, weir_task *task)
     return code < 0 ? code : arrived(executor, &executor->tasks, task, true);
 }
 
-static int post(weir_executor *executor, weir_task_queue *queue, weir_task *task, bool wakes)
+static inline int post(weir_executor *executor, weir_task_queue *queue, weir_task *task, bool wakes)
 {
     if (executor == NULL || task == NULL || task->run == NULL)
         return -EINVAL;

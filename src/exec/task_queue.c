@@ -13,32 +13,22 @@ void weir__task_queue_init(weir_task_queue *queue, uint32_t bound)
     weir__mpsc_init(&queue->mpsc);
     atomic_init(&queue->count, 0);
     queue->bound = bound == 0 || bound >= LEAST_BOUND ? bound : LEAST_BOUND;
+    queue->is_bounded = bound > 0;
 }
 
-static void put(weir_task_queue *queue, weir_task *task, bool is_consumer)
+int weir__task_queue_take_place(weir_task_queue *queue)
 {
-    if (is_consumer)
-        weir__mpsc_append(&queue->mpsc, &task->node);
-    else
-        weir__mpsc_push(&queue->mpsc, &task->node);
-}
-
-int weir__task_queue_push(weir_task_queue *queue, weir_task *task, bool is_consumer)
-{
-    if (queue->bound > 0 &&
-        atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed) >= queue->bound) {
-        atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
-        return -EAGAIN;
-    }
-    put(queue, task, is_consumer);
-    return 0;
+    if (atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed) < queue->bound)
+        return 0;
+    atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
+    return -EAGAIN;
 }
 
 void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task, bool is_consumer)
 {
     if (queue->bound > 0)
         atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed);
-    put(queue, task, is_consumer);
+    weir__task_queue_put(queue, task, is_consumer);
 }
 
 weir_task *weir__task_queue_pop(weir_task_queue *queue)
@@ -53,7 +43,7 @@ weir_task *weir__task_queue_pop_taken(weir_task_queue *queue)
     weir_mpsc_node *node = weir__mpsc_pop_taken(&queue->mpsc);
     if (node == NULL)
         return NULL;
-    if (queue->bound > 0)
+    if (queue->is_bounded)
         atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
     return WEIR_CONTAINER(node, weir_task, node);
 }

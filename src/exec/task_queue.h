@@ -11,13 +11,31 @@ typedef struct weir_task_queue {
     uint32_t bound;          /* 0: none */
     _Atomic(uint32_t) count; /* how many are in it; kept only with a bound */
     weir_mpsc mpsc;          /* its first field is the producers', as these are */
+    bool is_bounded;         /* the consumer's copy: it should not look at what producers write */
 } weir_task_queue;
 
 /* `bound` above 0 is raised to 16, so that weir's own tasks always find room. */
 void weir__task_queue_init(weir_task_queue *queue, uint32_t bound);
 
+/* Counts one more; -EAGAIN at the bound. */
+int weir__task_queue_take_place(weir_task_queue *queue);
+
+static inline void weir__task_queue_put(weir_task_queue *queue, weir_task *task, bool is_consumer)
+{
+    if (is_consumer)
+        weir__mpsc_append(&queue->mpsc, &task->node);
+    else
+        weir__mpsc_push(&queue->mpsc, &task->node);
+}
+
 /* Any thread; who is the consumer says so. -EAGAIN when the queue is at its bound. */
-int weir__task_queue_push(weir_task_queue *queue, weir_task *task, bool is_consumer);
+static inline int weir__task_queue_push(weir_task_queue *queue, weir_task *task, bool is_consumer)
+{
+    int code = queue->bound > 0 ? weir__task_queue_take_place(queue) : 0;
+    if (code == 0)
+        weir__task_queue_put(queue, task, is_consumer);
+    return code;
+}
 
 /* The same for tasks that must not be refused. */
 void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task, bool is_consumer);

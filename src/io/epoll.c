@@ -554,10 +554,11 @@ static int open_epoll(epoll_io *io)
 /* What waits on a file that the new epoll does not want fails; the others know nothing of it. */
 static void lose(epoll_io *io, weir_io_file *file, int code)
 {
-    weir_io_op *ops[] = { file->in, file->out, file->poll, file->hangup };
+    enum { OPS = 4 };
+    weir_io_op *ops[OPS] = { file->in, file->out, file->poll, file->hangup };
     file->error = code;
     file->bits &= ~(unsigned)(ADDED | PLAIN);
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+    for (int i = 0; i < OPS; i++) {
         if (ops[i] != NULL)
             finish_later(io, ops[i], code);
     }
