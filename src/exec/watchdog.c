@@ -29,8 +29,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for all of these */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static weir_list watched = { { &watched.ring, &watched.ring } };
 static bool has_thread;
-static pthread_t thread;
-static uintptr_t thread_number; /* of the one that should run: an older one ends */
+static pthread_t thread; /* the one that should run: an older one ends */
 
 static bool has_handler;
 static struct sigaction handler_before;
@@ -140,8 +139,9 @@ static void look_at(weir_executor *executor, int64_t now_ns)
 
 static void *run_watchdog(void *arg)
 {
+    (void)arg;
     pthread_mutex_lock(&lock);
-    while ((uintptr_t)arg == thread_number) {
+    while (has_thread && pthread_equal(thread, pthread_self())) {
         int64_t pause_ns = INT64_MAX;
         int64_t now_ns = weir_clock_now_ns(weir_clock_monotonic());
         for (weir_list_node *node = weir__list_first(&watched); node != NULL;
@@ -180,7 +180,7 @@ void weir__watchdog_watch(weir_executor *executor)
         install_handler();
         weir_thread_config config = { .name = "weir-watchdog", .cpu = WEIR_OFF };
         int code = executor->sys->thread_create(executor->sys, &thread, &config, run_watchdog,
-                                                (void *)thread_number);
+                                                NULL);
         has_thread = code == 0;
         if (code < 0)
             weir_log(WEIR_LOG_WARN, executor->name, "runs without a watchdog: %s",
@@ -202,7 +202,6 @@ void weir__watchdog_unwatch(weir_executor *executor)
     pthread_t last_thread = thread;
     if (is_last) {
         has_thread = false;
-        thread_number++;
         remove_handler();
         pthread_cond_broadcast(&changed);
     }
