@@ -104,7 +104,7 @@ static void run_plan(plan *self, weir_call_fn fn)
     the_plan = self;
     self->timers = new_timers(self->run->size);
     bench_call_on_loop(self->loop, fn, self);
-    if (self->fires_left > 0) {
+    if (fn == schedule_for_fire) {
         while (sem_wait(&self->fired) < 0) {
         }
     }

@@ -39,7 +39,8 @@ typedef struct weir_virtual_clock {
 /** Starts a virtual clock at `start_ns`. */
 WEIR_API void weir_virtual_clock_init(weir_virtual_clock *clock, int64_t start_ns);
 
-/** Moves it forward and returns the new time; -EINVAL for a negative step. Stops at INT64_MAX. */
+/** Moves it forward and returns the new time; threads that wait have to be woken to notice. -EINVAL
+ * for a negative step. Stops at INT64_MAX. */
 WEIR_API int64_t weir_virtual_clock_advance(weir_virtual_clock *clock, int64_t step_ns);
 
 /** How often it was read. */

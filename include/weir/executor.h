@@ -51,12 +51,14 @@ WEIR_API int weir_executor_post_tail(weir_executor *executor, weir_task *task);
 /** A function with its argument: 0, or a negative code. */
 typedef int (*weir_call_fn)(void *arg);
 
-/** Posts a function, for an allocation; it is not called when the executor ends first. -EINVAL for
- * NULL, -ENOMEM, or as weir_executor_post. */
+/** Posts a function, for an allocation; it is not called when the executor ends first (post a task
+ * with `dropped` when `arg` has to be freed then). -EINVAL for NULL, -ENOMEM, or as
+ * weir_executor_post. */
 WEIR_API int weir_executor_execute(weir_executor *executor, weir_call_fn fn, void *arg);
 
 /** The same with a future of what the function returns, cancelled when it is not called. The caller
- * releases the future. Cancelling it keeps a function from being called that has not begun. */
+ * releases the future; it may outlive the executor, but nobody may listen to it any more then.
+ * Cancelling it keeps a function from being called that has not begun. */
 WEIR_API int weir_executor_submit(weir_executor *executor, weir_call_fn fn, void *arg,
                                   weir_future **future);
 
@@ -94,7 +96,7 @@ WEIR_API int weir_executor_shutdown(weir_executor *executor, int64_t quiet_ms, i
  */
 WEIR_API weir_future *weir_executor_terminated(weir_executor *executor);
 
-/** The group it belongs to. */
+/** The group it belongs to; NULL for the global and background executors. */
 WEIR_API weir_group *weir_executor_group(const weir_executor *executor);
 
 /** Its name, which its thread has, too. */

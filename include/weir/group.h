@@ -19,7 +19,8 @@ typedef int (*weir_thread_start_fn)(void *start_arg, const char *name, weir_thre
                                     void *arg);
 
 /** Asked when a task finds its queue at the bound: returns what the post shall return. With 0 the
- * task has been taken care of, else it stays the poster's. Any thread. */
+ * task has been taken care of, which means that its `run` or `dropped` is called some time, else it
+ * stays the poster's. Any thread. */
 typedef int (*weir_reject_fn)(void *reject_arg, weir_executor *executor, weir_task *task);
 
 /** A weir_reject_fn that tries again, as often and with such pauses as `reject_arg` says, unless on
@@ -54,7 +55,8 @@ typedef enum weir_strategy {
 } weir_strategy;
 
 /** Asked by a loop at the beginning of every turn, on its thread. */
-typedef weir_strategy (*weir_strategy_fn)(void *strategy_arg, weir_executor *loop, bool has_tasks);
+typedef struct weir_loop weir_loop;
+typedef weir_strategy (*weir_strategy_fn)(void *strategy_arg, weir_loop *loop, bool has_tasks);
 
 /** How a group is made. Zero is the default of everything; the struct is copied. */
 typedef struct weir_group_config {
@@ -74,8 +76,8 @@ typedef struct weir_group_config {
     bool is_pinned;     /* each of weir's own threads stays on one CPU, by turns */
     bool is_manual;     /* no threads: whoever makes the group steps it, see weir_group_step */
     weir_clock *clock;  /* NULL: the monotonic one; must outlive the group */
-    int watchdog_ms; /* tell of callbacks that run longer; 0: 1000 for loops in debug builds, else
-                        none; WEIR_OFF: none */
+    int watchdog_ms; /* tell of callbacks that run longer, with a back trace (SIGURG interrupts them
+                        for it); 0: 1000 for loops in debug builds, else none; WEIR_OFF: none */
 
     /* For event loops only: */
     weir_io_kind io;
@@ -95,8 +97,10 @@ typedef struct weir_group_config {
 WEIR_API int weir_group_new_executors(weir_group **group, const weir_group_config *config,
                                       weir_error *error);
 
-/** Shuts down, if nobody did, waits for the end and frees. Not on a thread of the group's own, and
- * for a manual group only on its maker's: the rest is misuse, and does nothing. NULL is fine. */
+/** Shuts down, if nobody did (with a quiet period of 2 s for children that ran anything, and at
+ * most 15 s), waits for the end and frees; nobody may post any more. Not on a thread of the group's
+ * own, and for a manual group only on its maker's: the rest is misuse, and does nothing. NULL is
+ * fine. */
 WEIR_API void weir_group_free(weir_group *group);
 
 /** The next child, as the chooser says: borrowed. Any thread, as all of these. */
@@ -116,7 +120,8 @@ WEIR_API int weir_group_shutdown(weir_group *group, int64_t quiet_ms, int64_t ti
 /** Complete when the last child has terminated: borrowed. */
 WEIR_API weir_future *weir_group_terminated(weir_group *group);
 
-/** What keeps a group from having terminated, as of the last pass of each child. */
+/** What keeps a group from having terminated, as of the last pass of each child; with
+ * max_pending_tasks set, tasks that came since then count, too. */
 typedef struct weir_group_pending {
     size_t children; /* that have not terminated, and of those: */
     uint64_t tasks;  /* that wait to be run */

@@ -75,16 +75,18 @@ WEIR_API void weir_loop_get_stats(const weir_loop *loop, weir_loop_stats *stats)
  * made the group.
  */
 
-/** One turn, which waits at most `timeout_ns` for something to do (0: not at all, negative: for
- * ever). 1 when there was something, else 0. -EPERM when the loop has a thread of its own or this
- * is another's, -EDEADLK inside the loop, WEIR_ESHUTDOWN once it has terminated. */
+/** One turn, and one of the group's background executor, which waits at most `timeout_ns` for
+ * something to do (0: not at all, negative: for ever). 1 when there was something, else 0. -EPERM
+ * when the loop has a thread of its own or this is another's, -EDEADLK inside the loop,
+ * WEIR_ESHUTDOWN once it has terminated. */
 WEIR_API int weir_loop_run_once(weir_loop *loop, int64_t timeout_ns);
 
-/** What becomes readable when the loop has something to do: borrowed, and another one after the
- * backend was rebuilt. -EPERM as above. */
+/** What becomes readable when the loop has something to do: borrowed. Ask before every poll, for it
+ * is another one after the backend was rebuilt. -EPERM as above. */
 WEIR_API int weir_loop_descriptor(const weir_loop *loop);
 
-/** How long until it should run though its descriptor is not readable: 0 now, negative never. */
+/** How long until it should run though its descriptor is not readable: 0 now, negative never
+ * (INT64_MIN: -EPERM as above). */
 WEIR_API int64_t weir_loop_next_ns(weir_loop *loop);
 
 WEIR_END_DECLS

@@ -27,7 +27,8 @@ struct weir_signal {
  * Has `raised` called whenever the process gets the signal `number` (SIGINT, say), instead of what
  * would happen. For that every thread has to block it: weir's do, this call does it for the calling
  * thread, and threads that are started from it later inherit that; so call it early, from main.
- * Several signals of one kind may arrive as one. -EINVAL for what is no signal or cannot be
+ * Have one weir_signal for a number, two would take signals from each other. Several signals of one
+ * kind may arrive as one. -EINVAL for what is no signal or cannot be
  * blocked, -EMFILE and its like, or as weir_watch_start.
  */
 WEIR_API int weir_loop_signal(weir_loop *loop, weir_signal *signal, int number);

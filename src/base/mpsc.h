@@ -43,7 +43,7 @@ static inline void weir__mpsc_push(weir_mpsc *queue, weir_mpsc_node *node)
 /* Consumer only. Takes over what was pushed until now. */
 static inline void weir__mpsc_take(weir_mpsc *queue)
 {
-    if (atomic_load_explicit(&queue->newest, memory_order_relaxed) == NULL)
+    if (atomic_load_explicit(&queue->newest, memory_order_seq_cst) == NULL)
         return;
     weir_mpsc_node *node = atomic_exchange_explicit(&queue->newest, NULL, memory_order_acquire);
     weir_mpsc_node *last = node, *first = NULL;

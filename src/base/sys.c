@@ -269,7 +269,7 @@ static int sys_sendmsg(weir_sys *sys, int fd, const struct msghdr *message, int 
 
 /* A signal belongs to the program's own threads; the new one inherits this mask. But what the
  * thread itself does wrong must reach the program's handler for it. */
-static void block_signals(sigset_t *before)
+void weir__sys_block_signals(sigset_t *before)
 {
     static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT };
     sigset_t all;
@@ -331,7 +331,7 @@ static int sys_thread_create(weir_sys *sys, pthread_t *thread, const weir_thread
     error = apply(&attributes, config);
     if (error == 0) {
         sigset_t before;
-        block_signals(&before);
+        weir__sys_block_signals(&before);
         error = pthread_create(thread, &attributes, start_thread, &start);
         while (error == 0 && sem_wait(&start.was_read) != 0) {
         }

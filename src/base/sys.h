@@ -68,6 +68,9 @@ struct weir_sys {
     int (*random)(weir_sys *sys, void *to, size_t length);
 };
 
+/* The signal mask of weir's threads, for the calling one. */
+void weir__sys_block_signals(sigset_t *before);
+
 /* Linux itself, with the fault hook in front of every call. */
 weir_sys *weir__sys_linux(void);
 

@@ -393,9 +393,11 @@ static bool run_until(weir_executor *executor, int64_t deadline_ns)
     while ((task = has_deadline ? weir__task_queue_pop_taken(tasks)
                                 : weir__task_queue_pop(tasks)) != NULL) {
         run_task(executor, task);
-        if (++count % TASKS_PER_CLOCK_READ == 0 &&
-            (weir__executor_read_clock(executor) >= deadline_ns ||
-             (has_deadline && count >= MOST_TASKS)))
+        if (++count % TASKS_PER_CLOCK_READ != 0)
+            continue;
+        bool is_ending = state_of(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN;
+        if (weir__executor_read_clock(executor) >= deadline_ns || is_ending ||
+            (has_deadline && count >= MOST_TASKS))
             break;
     }
     return count > 0;

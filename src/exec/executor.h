@@ -89,8 +89,9 @@ struct weir_executor {
     void *start_arg;
     size_t stack_bytes;
     int cpu;
-    bool is_manual; /* has no thread: its maker steps it */
-    bool is_global; /* cannot be shut down */
+    bool is_manual;           /* has no thread: its maker steps it */
+    weir_executor *companion; /* of a manual group's background: a child to wake with it */
+    bool is_global;           /* cannot be shut down */
 
     /* Any thread's. */
     _Atomic(int) state;
@@ -110,6 +111,7 @@ struct weir_executor {
     weir_list_node *next_pass_hook; /* while they are being called */
     int64_t now_ns;
     bool is_time_stale;   /* something ran since the clock was read */
+    bool is_in_turn;      /* of a manual one: it is being stepped */
     int64_t end_start_ns; /* when it began to end */
     int64_t end_check_ns; /* when it has to look again whether it may */
     bool is_ending;

@@ -42,7 +42,7 @@ static uint32_t state_of(const weir_future *future)
 /* Telling the listeners --------------------------------------------------------------------- */
 
 /* What this thread still has to tell about: a loop instead of a recursion. */
-static _Thread_local struct {
+static _Thread_local struct telling {
     bool is_telling;
     weir_future *first, *last;
     weir_listener *first_late,
@@ -342,6 +342,17 @@ static int wait_for_result(weir_future *future, int64_t until_ns)
     return (state & STATE) == DONE ? 0 : -error;
 }
 
+/* What is done meanwhile tells its listeners, though this thread may be telling some right now. */
+static int wait_by_stepping(weir_future *future, int64_t timeout_ns)
+{
+    atomic_fetch_or_explicit(&future->state, WAITED, memory_order_acq_rel);
+    struct telling outer = telling;
+    telling = (struct telling){ .is_telling = false };
+    int code = weir__manual_wait(future, timeout_ns);
+    telling = outer;
+    return code;
+}
+
 /* `timeout_ns` negative: for ever. */
 static int wait_for(weir_future *future, int64_t timeout_ns)
 {
@@ -351,10 +362,12 @@ static int wait_for(weir_future *future, int64_t timeout_ns)
         return 0;
     if (!may_wait_for(future))
         return -EDEADLK;
-    if (weir__manual_is_driver()) {
-        atomic_fetch_or_explicit(&future->state, WAITED, memory_order_acq_rel);
-        return weir__manual_wait(future, timeout_ns);
-    }
+    return weir__manual_is_driver() ? wait_by_stepping(future, timeout_ns)
+                                    : weir__future_wait_here(future, timeout_ns);
+}
+
+int weir__future_wait_here(weir_future *future, int64_t timeout_ns)
+{
     int64_t until_ns;
     int64_t now_ns = weir_clock_now_ns(weir_clock_monotonic());
     if (timeout_ns < 0 || __builtin_add_overflow(now_ns, timeout_ns, &until_ns))
@@ -384,6 +397,7 @@ static void init(weir_future *future, weir_executor *executor, uint32_t refs)
 void weir__future_init(weir_future *future, weir_executor *executor)
 {
     init(future, executor, IMMORTAL);
+    atomic_init(&future->state, UNCANCELLABLE); /* it tells what has happened to its object */
 }
 
 weir_promise *weir_promise_new(weir_executor *executor)

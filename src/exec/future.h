@@ -35,6 +35,9 @@ int weir__future_copy(weir_future *to, weir_future *from);
  */
 void weir__future_init(weir_future *future, weir_executor *executor);
 
+/* Waits on this thread alone, without stepping manual groups: 0 or -ETIMEDOUT. */
+int weir__future_wait_here(weir_future *future, int64_t timeout_ns);
+
 /* Completes an embedded one; -EALREADY. Never allocates. */
 int weir__future_complete(weir_future *future, int code);
 

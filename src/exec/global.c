@@ -60,7 +60,7 @@ static bool rest(weir_executor *executor)
     if (!weir__executor_fall_asleep(executor, -1, &timeout_ns))
         return true;
     bool has_timer = timeout_ns >= 0;
-    if (!has_timer)
+    if (executor->timers.count == 0)
         weir__heap_deinit(&executor->timers); /* nothing is kept while there is no thread */
     struct timespec until = in_ns(has_timer ? timeout_ns : IDLE_NS);
     if (!wait_for_tasks(&until, has_timer))
@@ -78,6 +78,7 @@ static void *run_thread(void *arg)
         weir__executor_read_clock(executor);
         weir__executor_run_batch(executor);
     } while (rest(executor));
+    weir__executor_set_current(NULL);
     return NULL;
 }
 
@@ -134,7 +135,7 @@ int weir_executor_global_wait_idle(int64_t timeout_ns)
     if (weir_executor_is_current(weir_executor_global()))
         return -EDEADLK;
     int error = 0;
-    struct timespec until = in_ns(timeout_ns);
+    struct timespec until = in_ns(timeout_ns > 0 ? timeout_ns : 0);
     pthread_mutex_lock(&global.lock);
     while (global.has_thread && error == 0)
         error = pthread_cond_clockwait(&global.changed, &global.lock, CLOCK_MONOTONIC, &until);

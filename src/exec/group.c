@@ -17,6 +17,7 @@
 
 #define DEFAULT_QUIET_MS 2000
 #define DEFAULT_TIMEOUT_MS 15000
+#define MOST_CHILDREN 65536 /* that the environment may ask for */
 
 typedef struct child_end {
     weir_listener listener;
@@ -177,7 +178,10 @@ static void end_children(weir_group *group)
 {
     for (size_t i = 0; i < group->count; i++) {
         weir_executor *child = group->children[i];
-        weir_future_await(weir_executor_terminated(child));
+        if (group->is_manual)
+            weir_future_await(weir_executor_terminated(child));
+        else
+            weir__future_wait_here(weir_executor_terminated(child), -1);
         weir__executor_join(child);
     }
     if (group->is_manual)
@@ -195,9 +199,15 @@ void weir_group_free(weir_group *group)
         weir__misuse(__func__, "called on %s, which it would have to wait for", current->name);
         return;
     }
-    if (group->is_manual && !pthread_equal(group->maker, pthread_self())) {
-        weir__misuse(__func__, "called on another thread than the manual group's maker");
+    if (group->is_manual && (!weir__manual_is_mine(group) || weir__manual_is_in_turn(group))) {
+        weir__misuse(__func__,
+                     "of a manual group, but not on its maker's thread between two steps");
         return;
+    }
+    /* Who never ran a task has nothing to be quiet for. */
+    for (size_t i = 0; i < group->count; i++) {
+        if (weir_executor_get_state(group->children[i]) == WEIR_EXECUTOR_NOT_STARTED)
+            weir_executor_shutdown(group->children[i], 0, DEFAULT_TIMEOUT_MS);
     }
     weir_group_shutdown(group, DEFAULT_QUIET_MS, DEFAULT_TIMEOUT_MS);
     end_children(group);
@@ -206,14 +216,17 @@ void weir_group_free(weir_group *group)
 
 /* Making ------------------------------------------------------------------------------------- */
 
+/* 0 when WEIR_LOOPS says something that is no number of loops. */
 static int default_count(void)
 {
     const char *wish = getenv("WEIR_LOOPS");
-    int count = wish != NULL ? atoi(wish) : 0;
-    if (count > 0)
-        return count;
+    if (wish != NULL && *wish != '\0') {
+        char *end;
+        long count = strtol(wish, &end, 10);
+        return *end == '\0' && count > 0 && count <= MOST_CHILDREN ? (int)count : 0;
+    }
     cpu_set_t cpus;
-    count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    int count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
     return count > 0 ? 2 * count : 1;
 }
 
@@ -287,6 +300,10 @@ int weir__group_new(weir_group **out, const weir_group_config *config, weir_chil
     if (code < 0)
         return code;
     size_t count = (size_t)(config->count > 0 ? config->count : default_count());
+    if (count == 0)
+        return weir_error_set(error, -EINVAL, "group",
+                              "WEIR_LOOPS is '%s' in the environment, which is no number of loops",
+                              getenv("WEIR_LOOPS"));
     weir_group *group = weir__zalloc(sizeof *group + count * sizeof(weir_executor *));
     child_end *ends = weir__zalloc(count * sizeof *ends);
     if (group == NULL || ends == NULL) {

@@ -123,7 +123,8 @@ bool weir__executor_confirm_shutdown(weir_executor *executor, int64_t *max_wait_
             left_ns = quiet_ns - idle_ns;
     }
     *max_wait_ns = left_ns;
-    executor->end_check_ns = now_ns + left_ns;
+    if (__builtin_add_overflow(now_ns, left_ns, &executor->end_check_ns))
+        executor->end_check_ns = INT64_MAX;
     return false;
 }
 
@@ -188,6 +189,8 @@ static void finish(weir_executor *executor)
     advance(executor, WEIR_EXECUTOR_SHUTDOWN);
     drain(executor);
     weir__heap_deinit(&executor->timers);
+    while (weir__list_pop_front(&executor->pass_hooks) != NULL) {
+    }
     if (executor->type->close != NULL)
         executor->type->close(executor);
     terminate(executor);
@@ -210,9 +213,13 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
+/* A thread that somebody else made, and may use again: it has weir's signal mask for as long. */
 static void run_foreign_thread(void *arg)
 {
+    sigset_t before;
+    weir__sys_block_signals(&before);
     run_thread(arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* Starting ----------------------------------------------------------------------------------- */
@@ -326,7 +333,7 @@ int weir__executor_start_manual(weir_executor *executor)
 
 int weir__executor_step(weir_executor *executor, int64_t max_wait_ns)
 {
-    if (weir_executor_is_current(executor))
+    if (executor->is_in_turn)
         return -EDEADLK;
     if (state_of(executor) == WEIR_EXECUTOR_NOT_STARTED)
         return 0;
@@ -335,6 +342,7 @@ int weir__executor_step(weir_executor *executor, int64_t max_wait_ns)
     int64_t wait_ns;
     bool has_done = true;
     weir_executor *outer = weir__executor_set_current(executor);
+    executor->is_in_turn = true;
     weir__executor_set_resting(executor, false);
     executor->is_time_stale = true; /* its driver was elsewhere */
     if (weir__executor_confirm_shutdown(executor, &wait_ns)) {
@@ -344,6 +352,7 @@ int weir__executor_step(weir_executor *executor, int64_t max_wait_ns)
         has_done = executor->type->turn(executor, is_shorter ? wait_ns : max_wait_ns);
         weir__executor_set_resting(executor, true);
     }
+    executor->is_in_turn = false;
     weir__executor_set_current(outer);
     return has_done;
 }

@@ -64,6 +64,7 @@ int weir__manual_begin(weir_group *group)
     int code = weir__plain_executor_new(&group->background, &config);
     if (code < 0)
         return code;
+    group->background->companion = group->children[0];
     if (!has_groups)
         weir__list_init(&groups);
     has_groups = true;
@@ -89,6 +90,14 @@ void weir__manual_end(weir_group *group)
 bool weir__manual_is_driver(void)
 {
     return has_groups && !weir__list_is_empty(&groups);
+}
+
+bool weir__manual_is_in_turn(const weir_group *group)
+{
+    bool is_in_turn = false;
+    for (size_t i = 0; i <= group->count; i++)
+        is_in_turn |= member(group, i)->is_in_turn;
+    return is_in_turn;
 }
 
 /* Stepping ----------------------------------------------------------------------------------- */
@@ -123,7 +132,7 @@ static int64_t next_ns(weir_group *group)
 {
     int64_t soonest_ns = -1;
     for (size_t i = 0; i <= group->count; i++) {
-        if (!is_over(member(group, i)))
+        if (!is_over(member(group, i)) && !member(group, i)->is_in_turn)
             soonest_ns = sooner(soonest_ns, weir__executor_next_ns(member(group, i)));
     }
     return soonest_ns;
@@ -162,27 +171,46 @@ static void wait_for_groups(int64_t timeout_ns)
     if (count == MOST_DESCRIPTORS)
         timeout_ns = sooner(timeout_ns, 1000000);
     sys->poll(sys, fds, count, timeout_ns);
+    /* Those whose task is waiting here take no wake-up themselves. */
+    FOR_EACH_GROUP(group)
+    {
+        for (size_t i = 0; i <= group->count; i++) {
+            if (member(group, i)->is_in_turn)
+                member(group, i)->type->wait(member(group, i), 0);
+        }
+    }
+}
+
+/* Moves every clock of the thread that does not run by itself. */
+static bool skip(int64_t step_ns)
+{
+    bool has_skipped = false;
+    FOR_EACH_GROUP(group)
+    {
+        weir_clock *clock = group->children[0]->clock;
+        bool is_first_with_it = true;
+        for (weir_group *before = group_of(weir__list_first(&groups)); before != group;
+             before = group_of(weir__list_next(&groups, &before->link)))
+            is_first_with_it &= before->children[0]->clock != clock;
+        if (clock->skip != NULL && is_first_with_it) {
+            clock->skip(clock, step_ns);
+            has_skipped = true;
+        }
+    }
+    return has_skipped;
 }
 
 /* Lets time pass until something happens, at most `left_ns`; false when nothing ever will. */
 static bool pass_time(int64_t left_ns)
 {
     int64_t soonest_ns = left_ns;
-    weir_clock *clock = thread_clock(); /* of the group that comes next: each may have its own */
     FOR_EACH_GROUP(group)
-    {
-        int64_t group_ns = next_ns(group);
-        if (group_ns >= 0 && (soonest_ns < 0 || group_ns < soonest_ns)) {
-            soonest_ns = group_ns;
-            clock = group->children[0]->clock;
-        }
-    }
-    if (clock->skip == NULL)
-        wait_for_groups(soonest_ns);
-    else if (soonest_ns < 0)
+    soonest_ns = sooner(soonest_ns, next_ns(group));
+    bool is_virtual = thread_clock()->skip != NULL;
+    if (is_virtual && soonest_ns < 0)
         return false;
-    else
-        clock->skip(clock, soonest_ns);
+    if (!is_virtual || !skip(soonest_ns))
+        wait_for_groups(soonest_ns);
     return true;
 }
 
@@ -221,12 +249,18 @@ int weir__manual_wait(weir_future *future, int64_t timeout_ns)
     return code;
 }
 
+/* Whether it sleeps or not: it may be its own task that waits. */
+static void wake(weir_executor *executor)
+{
+    if (executor != NULL)
+        executor->type->wake(executor);
+}
+
 void weir__manual_wake_waiting(void)
 {
     pthread_mutex_lock(&waiters_lock);
     for (weir_list_node *node = weir__list_first(&waiters); node != NULL;
          node = weir__list_next(&waiters, node))
-        if (WEIR_CONTAINER(node, waiter, node)->executor != NULL)
-            weir_executor_wake(WEIR_CONTAINER(node, waiter, node)->executor);
+        wake(WEIR_CONTAINER(node, waiter, node)->executor);
     pthread_mutex_unlock(&waiters_lock);
 }

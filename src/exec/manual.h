@@ -14,6 +14,9 @@ void weir__manual_end(weir_group *group);
 /* Whether the group is manual, and the calling thread's. */
 bool weir__manual_is_mine(const weir_group *group);
 
+/* Whether one of its executors is being stepped right now. */
+bool weir__manual_is_in_turn(const weir_group *group);
+
 /* Whether the calling thread has to step groups while it waits. */
 bool weir__manual_is_driver(void);
 

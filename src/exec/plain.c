@@ -105,6 +105,8 @@ static int manual_wake(weir_executor *executor)
 {
     const uint64_t one = 1;
     executor->sys->write(executor->sys, ((plain_executor *)executor)->eventfd, &one, sizeof one);
+    if (executor->companion != NULL)
+        weir_executor_wake(executor->companion); /* for who drives that alone */
     return 0;
 }
 

@@ -168,9 +168,10 @@ static int schedule(weir_timer *timer, weir_executor *executor, int64_t delay_ns
     prepare(timer, executor, weir_clock_now_ns(executor->clock), delay_ns, period_ns);
     prepare_task(timer);
     int code = weir_executor_post(executor, &timer->task);
-    if (code < 0)
-        atomic_store_explicit(&timer->state, IDLE, memory_order_release);
-    return code;
+    if (code >= 0 || change(timer, ARMING, IDLE))
+        return code;
+    end_cancelled(timer); /* somebody was quick, and was told that it is cancelled */
+    return 0;
 }
 
 int weir_timer_schedule(weir_timer *timer, weir_executor *executor, int64_t delay_ns)
@@ -192,7 +193,7 @@ int weir_timer_schedule_with_delay(weir_timer *timer, weir_executor *executor, i
 
 int weir_timer_reschedule(weir_timer *timer, int64_t delay_ns)
 {
-    if (timer == NULL || state_of(timer) != ARMED)
+    if (timer == NULL || state_of(timer) != ARMED || !weir__heap_contains(&timer->node))
         return -EINVAL;
     if (!weir_executor_is_current(timer->executor))
         return -EPERM;

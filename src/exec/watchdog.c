@@ -74,7 +74,10 @@ static void remove_handler(void)
     if (!has_handler)
         return;
     has_handler = false;
-    sigaction(TRACE_SIGNAL, &handler_before, NULL);
+    struct sigaction now;
+    /* The program may have installed one of its own since then. */
+    if (sigaction(TRACE_SIGNAL, NULL, &now) == 0 && now.sa_handler == take_trace)
+        sigaction(TRACE_SIGNAL, &handler_before, NULL);
     sem_destroy(&trace.is_taken);
 }
 
@@ -103,15 +106,29 @@ static void ask_for_trace(pthread_t blocked, char *text, size_t size)
                           text, size);
 }
 
-static void report(weir_executor *executor, int64_t blocked_ns)
+/* What is to be logged when the lock is free again: a sink may do what it likes. */
+typedef struct finding {
+    char executor[16];
+    const char *running;
+    int64_t blocked_ns;
+    char trace[4096];
+} finding;
+
+static void describe(finding *found, const weir_executor *executor, int64_t blocked_ns)
 {
-    char text[4096];
-    const char *name = atomic_load_explicit(&executor->running, memory_order_relaxed);
-    ask_for_trace(executor->watch.thread, text, sizeof text);
-    weir_log(WEIR_LOG_WARN, executor->name,
-             "has been in '%s' for %lld ms, and nothing else runs%s%s",
-             name != NULL ? name : "its first callback", (long long)(blocked_ns / 1000000),
-             text[0] != '\0' ? ":\n" : " (no back trace: SIGURG has a handler)", text);
+    memcpy(found->executor, executor->name, sizeof found->executor);
+    found->running = atomic_load_explicit(&executor->running, memory_order_relaxed);
+    found->blocked_ns = blocked_ns;
+    ask_for_trace(executor->watch.thread, found->trace, sizeof found->trace);
+}
+
+static void report(const finding *found)
+{
+    weir_log(
+        WEIR_LOG_WARN, found->executor, "has been in '%s' for %lld ms, and nothing else runs%s%s",
+        found->running != NULL ? found->running : "its first callback",
+        (long long)(found->blocked_ns / 1000000),
+        found->trace[0] != '\0' ? ":\n" : " (no back trace: SIGURG has a handler)", found->trace);
 }
 
 static uint64_t progress_of(const weir_executor *executor)
@@ -123,7 +140,8 @@ static uint64_t progress_of(const weir_executor *executor)
     return progress;
 }
 
-static void look_at(weir_executor *executor, int64_t now_ns)
+/* Whether it has been in one callback for too long, and nobody has heard of it. */
+static bool is_blocked(weir_executor *executor, int64_t now_ns)
 {
     weir_watch_state *watch = &executor->watch;
     uint64_t progress = progress_of(executor);
@@ -131,25 +149,43 @@ static void look_at(weir_executor *executor, int64_t now_ns)
         watch->progress = progress;
         watch->since_ns = now_ns;
         watch->is_reported = false;
-    } else if (!watch->is_reported && now_ns - watch->since_ns >= watch->limit_ns) {
-        watch->is_reported = true;
-        report(executor, now_ns - watch->since_ns);
     }
+    bool is_late = now_ns - watch->since_ns >= watch->limit_ns && !watch->is_reported;
+    watch->is_reported |= is_late;
+    return is_late;
+}
+
+/* Looks at all, or until it finds one; under the lock. `*pause_ns` is how long until the next look.
+ */
+static bool look_round(finding *found, int64_t *pause_ns)
+{
+    *pause_ns = INT64_MAX;
+    int64_t now_ns = weir_clock_now_ns(weir_clock_monotonic());
+    for (weir_list_node *node = weir__list_first(&watched); node != NULL;
+         node = weir__list_next(&watched, node)) {
+        weir_executor *executor = WEIR_CONTAINER(node, weir_executor, watch.node);
+        if (is_blocked(executor, now_ns)) {
+            describe(found, executor, now_ns - executor->watch.since_ns);
+            return true;
+        }
+        if (executor->watch.limit_ns / LOOKS_PER_LIMIT < *pause_ns)
+            *pause_ns = executor->watch.limit_ns / LOOKS_PER_LIMIT;
+    }
+    return false;
 }
 
 static void *run_watchdog(void *arg)
 {
     (void)arg;
+    finding found;
+    int64_t pause_ns;
     pthread_mutex_lock(&lock);
     while (has_thread && pthread_equal(thread, pthread_self())) {
-        int64_t pause_ns = INT64_MAX;
-        int64_t now_ns = weir_clock_now_ns(weir_clock_monotonic());
-        for (weir_list_node *node = weir__list_first(&watched); node != NULL;
-             node = weir__list_next(&watched, node)) {
-            weir_executor *executor = WEIR_CONTAINER(node, weir_executor, watch.node);
-            look_at(executor, now_ns);
-            if (executor->watch.limit_ns / LOOKS_PER_LIMIT < pause_ns)
-                pause_ns = executor->watch.limit_ns / LOOKS_PER_LIMIT;
+        if (look_round(&found, &pause_ns)) {
+            pthread_mutex_unlock(&lock);
+            report(&found);
+            pthread_mutex_lock(&lock);
+            continue;
         }
         struct timespec until = in_ns(pause_ns);
         pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until);

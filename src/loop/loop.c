@@ -97,6 +97,7 @@ static int rebuild(weir_loop *loop)
 /* What a poll answers is judged when it is known what came of it. */
 static void poll_io(weir_loop *loop, int64_t timeout_ns)
 {
+    bool failed_before = loop->last_poll.code < 0 && loop->last_poll.code != -EINTR;
     int code = loop->io->type->poll(loop->io, timeout_ns);
     loop->last_poll.code = code;
     loop->last_poll.timeout_ns = timeout_ns;
@@ -106,7 +107,7 @@ static void poll_io(weir_loop *loop, int64_t timeout_ns)
     weir_log(WEIR_LOG_ERROR, loop->base.name, "waiting for events failed, its %s is rebuilt: %s",
              loop->io->type->name, weir_error_text(code));
     weir_sys *sys = loop->base.sys;
-    if (rebuild(loop) < 0 && timeout_ns != 0)
+    if ((rebuild(loop) < 0 || failed_before) && timeout_ns != 0)
         sys->poll(sys, NULL, 0, timeout_ns > 0 && timeout_ns < PAUSE_NS ? timeout_ns : PAUSE_NS);
 }
 
@@ -234,7 +235,7 @@ static weir_strategy ask_strategy(weir_loop *loop)
 {
     if (loop->config.strategy == NULL)
         return WEIR_STRATEGY_SELECT;
-    return loop->config.strategy(loop->config.strategy_arg, &loop->base,
+    return loop->config.strategy(loop->config.strategy_arg, loop,
                                  weir__executor_has_tasks(&loop->base));
 }
 
@@ -456,7 +457,14 @@ static bool is_mine(const weir_loop *loop)
 
 int weir_loop_run_once(weir_loop *loop, int64_t timeout_ns)
 {
-    return is_mine(loop) ? weir__executor_step(&loop->base, timeout_ns) : -EPERM;
+    if (!is_mine(loop))
+        return -EPERM;
+    int code = weir__executor_step(&loop->base, timeout_ns);
+    if (code < 0)
+        return code;
+    weir_executor *background = loop->base.group->background;
+    bool has_more = weir__executor_next_ns(background) == 0;
+    return code > 0 || (has_more && weir__executor_step(background, 0) > 0);
 }
 
 int weir_loop_descriptor(const weir_loop *loop)
@@ -466,5 +474,10 @@ int weir_loop_descriptor(const weir_loop *loop)
 
 int64_t weir_loop_next_ns(weir_loop *loop)
 {
-    return is_mine(loop) ? weir__executor_next_ns(&loop->base) : INT64_MIN;
+    if (!is_mine(loop))
+        return INT64_MIN;
+    int64_t own_ns = weir__executor_next_ns(&loop->base);
+    int64_t background_ns = weir__executor_next_ns(loop->base.group->background);
+    bool is_background_sooner = background_ns >= 0 && (own_ns < 0 || background_ns < own_ns);
+    return is_background_sooner ? background_ns : own_ns;
 }

@@ -7,6 +7,7 @@
 #include "io/io.h"
 
 #include <weir/loop.h>
+#include <weir/watch.h>
 
 /* What lives on a loop and has to go before it: a channel, a watched descriptor. Embedded. */
 typedef struct weir_resident weir_resident;
@@ -65,6 +66,9 @@ int weir__loop_new(weir_loop **loop, const weir_executor_config *executor,
 /* On the loop's thread: a resident comes and goes. WEIR_ESHUTDOWN when the loop is ending. */
 int weir__loop_add(weir_loop *loop, weir_resident *resident);
 void weir__loop_remove(weir_loop *loop, weir_resident *resident);
+
+/* Whether `ready` may be called. */
+bool weir__watch_is_active(const weir_watch *watch);
 
 /* On the loop's thread. */
 void weir__loop_defer(weir_loop *loop, weir_deferred *deferred);

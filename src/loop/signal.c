@@ -16,8 +16,10 @@ static void on_ready(weir_watch *watch, unsigned events)
     weir_sys *sys = watch->loop->base.sys;
     struct signalfd_siginfo info[MOST_AT_ONCE];
     int length = sys->read(sys, watch->fd, info, sizeof info);
-    for (size_t i = 0; length > 0 && i < (size_t)length / sizeof *info; i++)
-        self->raised(self, self->number);
+    for (size_t i = 0; length > 0 && i < (size_t)length / sizeof *info; i++) {
+        if (weir__watch_is_active(watch))
+            self->raised(self, self->number);
+    }
 }
 
 static void on_stopped(weir_watch *watch, int code)

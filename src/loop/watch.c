@@ -46,6 +46,11 @@ static bool change(weir_watch *watch, int from, int to)
                                                    memory_order_acquire);
 }
 
+bool weir__watch_is_active(const weir_watch *watch)
+{
+    return atomic_load_explicit(&watch->state, memory_order_acquire) == ACTIVE;
+}
+
 /* The watch is its owner's again. */
 static void end(weir_watch *watch, int code)
 {
@@ -154,21 +159,18 @@ int weir_watch_start(weir_watch *watch, weir_loop *loop, int fd, unsigned events
     watch->events = events;
     watch->code = 0;
     watch->task = (weir_task){ .run = run_task, .dropped = drop_task, .name = "watch" };
-    int code;
     atomic_store_explicit(&watch->state, STARTING, memory_order_release);
-    if (weir_executor_is_current(&loop->base)) {
-        code = begin(watch);
-        if (code < 0) {
-            atomic_store_explicit(&watch->state, IDLE, memory_order_release);
-        } else if (!change(watch, STARTING, ACTIVE)) {
-            /* Stopped from elsewhere in the meantime. */
-            atomic_store_explicit(&watch->state, ENDING, memory_order_release);
-            cancel_poll(watch);
-        }
-    } else if ((code = weir_executor_post(&loop->base, &watch->task)) < 0) {
-        atomic_store_explicit(&watch->state, IDLE, memory_order_release);
+    bool is_here = weir_executor_is_current(&loop->base);
+    int code = is_here ? begin(watch) : weir_executor_post(&loop->base, &watch->task);
+    if (code < 0) {
+        if (change(watch, STARTING, IDLE))
+            return code;
+        end(watch, 0); /* somebody was quick to stop it, and waits for that */
+    } else if (is_here && !change(watch, STARTING, ACTIVE)) {
+        atomic_store_explicit(&watch->state, ENDING, memory_order_release); /* the same */
+        cancel_poll(watch);
     }
-    return code;
+    return 0;
 }
 
 int weir_watch_change(weir_watch *watch, unsigned events)

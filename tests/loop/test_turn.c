@@ -152,10 +152,10 @@ typedef struct strategist {
     int count, calls, with_tasks;
 } strategist;
 
-static weir_strategy next_step(void *arg, weir_executor *loop, bool has_tasks)
+static weir_strategy next_step(void *arg, weir_loop *loop, bool has_tasks)
 {
     strategist *self = arg;
-    assert_true(weir_executor_is_current(loop));
+    assert_true(weir_loop_current() == loop);
     self->with_tasks += has_tasks;
     int at = self->calls++;
     return self->steps[at < self->count ? at : self->count - 1];
