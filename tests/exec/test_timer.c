@@ -578,6 +578,51 @@ static void s074_eight_threads_schedule_and_cancel(void **state)
     }
 }
 
+enum { CROWD = 100 };
+
+typedef struct crowd {
+    weir_executor *executor;
+    atomic_int next;
+    clockwork timers[CROWD];
+} crowd;
+
+static int schedule_crowd(void *arg)
+{
+    crowd *self = arg;
+    for (int i = 0; i < CROWD; i++) {
+        self->timers[i] = CLOCKWORK;
+        self->timers[i].next = &self->next;
+        weir_timer_schedule(&self->timers[i].timer, self->executor, 1 + i / 10);
+    }
+    return 0;
+}
+
+/* All are due, but the queue takes 16: the others are put back, and come in order, pass by pass. */
+static void s078_queue_of_sixteen_takes_sixteen_timers_a_pass(void **state)
+{
+    (void)state;
+    static crowd c;
+    weir_virtual_clock clock;
+    weir_virtual_clock_init(&clock, 0);
+    weir_group *group = new_group(&(weir_group_config){
+        .count = 1, .is_manual = true, .clock = &clock.clock, .max_pending_tasks = 16 });
+    c.executor = weir_group_at(group, 0);
+    atomic_store(&c.next, 0);
+    assert_int_equal(weir_executor_execute(c.executor, schedule_crowd, &c), 0);
+    assert_int_equal(weir_group_step(group), 1);
+    weir_virtual_clock_advance(&clock, 100);
+    for (int fired = 16; fired < CROWD; fired += 16) {
+        assert_int_equal(weir_group_step(group), 1);
+        assert_int_equal(atomic_load(&c.next), fired);
+        assert_int_equal(stats_of(c.executor).timers, CROWD - fired);
+    }
+    assert_int_equal(weir_group_step(group), 1);
+    assert_int_equal(weir_group_step(group), 0);
+    for (int i = 0; i < CROWD; i++)
+        assert_int_equal(c.timers[i].place, i);
+    weir_group_free(group);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -603,6 +648,7 @@ int main(void)
         weir_case(without_memory_it_is_cancelled),
         weir_case(function_is_called_later),
         weir_case(s074_eight_threads_schedule_and_cancel),
+        weir_case(s078_queue_of_sixteen_takes_sixteen_timers_a_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
