@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The monotonic clock and the virtual one. */
-#include <weir/clock.h>
+#include "base/clock.h"
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <time.h>
 
 static int64_t monotonic_now_ns(weir_clock *clock)
 {
@@ -12,6 +11,14 @@ static int64_t monotonic_now_ns(weir_clock *clock)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+struct timespec weir__clock_until(int64_t timeout_ns)
+{
+    int64_t until_ns;
+    if (timeout_ns < 0 || __builtin_add_overflow(monotonic_now_ns(NULL), timeout_ns, &until_ns))
+        until_ns = INT64_MAX;
+    return (struct timespec){ .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
 }
 
 weir_clock *weir_clock_monotonic(void)

@@ -3,6 +3,7 @@
 #include "exec/future.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "exec/executor.h"
 #include "exec/manual.h"
 
@@ -10,7 +11,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <time.h>
 
 /* Counts from here on never change: constants, and futures that are part of an object. */
 #define IMMORTAL 0x80000000u
@@ -325,17 +325,14 @@ static bool may_wait_for(const weir_future *future)
            !weir__executor_ends_with(current, future);
 }
 
-/* The blocking wait, under a name that a stack trace shows; `until_ns` negative: for ever. */
-static int wait_for_result(weir_future *future, int64_t until_ns)
+/* The blocking wait, under a name that a stack trace shows. */
+static int wait_for_result(weir_future *future, const struct timespec *until)
 {
-    struct timespec until = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
     int error = 0;
     pthread_mutex_lock(&wait_lock);
     uint32_t state = atomic_fetch_or_explicit(&future->state, WAITED, memory_order_acq_rel);
     while ((state & STATE) != DONE && error == 0) {
-        error = until_ns < 0
-                    ? pthread_cond_wait(&wait_done, &wait_lock)
-                    : pthread_cond_clockwait(&wait_done, &wait_lock, CLOCK_MONOTONIC, &until);
+        error = pthread_cond_clockwait(&wait_done, &wait_lock, CLOCK_MONOTONIC, until);
         state = atomic_load_explicit(&future->state, memory_order_acquire);
     }
     pthread_mutex_unlock(&wait_lock);
@@ -368,11 +365,8 @@ static int wait_for(weir_future *future, int64_t timeout_ns)
 
 int weir__future_wait_here(weir_future *future, int64_t timeout_ns)
 {
-    int64_t until_ns;
-    int64_t now_ns = weir_clock_now_ns(weir_clock_monotonic());
-    if (timeout_ns < 0 || __builtin_add_overflow(now_ns, timeout_ns, &until_ns))
-        until_ns = -1;
-    return wait_for_result(future, until_ns);
+    struct timespec until = weir__clock_until(timeout_ns);
+    return wait_for_result(future, &until);
 }
 
 int weir_future_wait(weir_future *future, int64_t timeout_ns)

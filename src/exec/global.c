@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The global executor: a plain one whose thread comes and goes. */
+#include "base/clock.h"
 #include "exec/executor.h"
 #include "exec/lifecycle.h"
 
 #include <weir/threads.h>
 
 #include <errno.h>
-#include <time.h>
 
 /*
  * Its thread ends while it sleeps: it leaves the executor asleep, and whoever wakes that starts the
@@ -26,14 +26,6 @@ typedef struct global_executor {
 } global_executor;
 
 static global_executor global;
-
-static struct timespec in_ns(int64_t ns)
-{
-    int64_t until_ns;
-    if (__builtin_add_overflow(weir_clock_now_ns(weir_clock_monotonic()), ns, &until_ns))
-        until_ns = INT64_MAX;
-    return (struct timespec){ .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
-}
 
 /* The blocking wait, under a name that a stack trace shows. False when it was not woken, and the
  * thread, unless it has to be there for a timer, shall end. */
@@ -62,7 +54,7 @@ static bool rest(weir_executor *executor)
     bool has_timer = timeout_ns >= 0;
     if (executor->timers.count == 0)
         weir__heap_deinit(&executor->timers); /* nothing is kept while there is no thread */
-    struct timespec until = in_ns(has_timer ? timeout_ns : IDLE_NS);
+    struct timespec until = weir__clock_until(has_timer ? timeout_ns : IDLE_NS);
     if (!wait_for_tasks(&until, has_timer))
         return false;
     weir__executor_get_up(executor);
@@ -135,7 +127,7 @@ int weir_executor_global_wait_idle(int64_t timeout_ns)
     if (weir_executor_is_current(weir_executor_global()))
         return -EDEADLK;
     int error = 0;
-    struct timespec until = in_ns(timeout_ns > 0 ? timeout_ns : 0);
+    struct timespec until = weir__clock_until(timeout_ns > 0 ? timeout_ns : 0);
     pthread_mutex_lock(&global.lock);
     while (global.has_thread && error == 0)
         error = pthread_cond_clockwait(&global.changed, &global.lock, CLOCK_MONOTONIC, &until);

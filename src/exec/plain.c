@@ -3,9 +3,9 @@
 #include "exec/plain.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 
 #include <errno.h>
-#include <time.h>
 
 typedef struct plain_executor {
     weir_executor base;
@@ -20,11 +20,8 @@ static bool wait_for_tasks(plain_executor *self, const struct timespec *until)
 {
     int error = 0;
     pthread_mutex_lock(&self->lock);
-    while (!self->is_woken && error == 0) {
-        error = until != NULL
-                    ? pthread_cond_clockwait(&self->woken, &self->lock, CLOCK_MONOTONIC, until)
-                    : pthread_cond_wait(&self->woken, &self->lock);
-    }
+    while (!self->is_woken && error == 0)
+        error = pthread_cond_clockwait(&self->woken, &self->lock, CLOCK_MONOTONIC, until);
     bool is_woken = self->is_woken;
     self->is_woken = false;
     pthread_mutex_unlock(&self->lock);
@@ -33,12 +30,8 @@ static bool wait_for_tasks(plain_executor *self, const struct timespec *until)
 
 static bool plain_wait(weir_executor *executor, int64_t timeout_ns)
 {
-    int64_t until_ns = 0;
-    bool has_end = timeout_ns >= 0 &&
-                   !__builtin_add_overflow(weir_clock_now_ns(weir_clock_monotonic()), timeout_ns,
-                                           &until_ns);
-    struct timespec until = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
-    return wait_for_tasks((plain_executor *)executor, has_end ? &until : NULL);
+    struct timespec until = weir__clock_until(timeout_ns);
+    return wait_for_tasks((plain_executor *)executor, &until);
 }
 
 static int plain_wake(weir_executor *executor)

@@ -2,6 +2,7 @@
 /* The watchdog. */
 #include "exec/watchdog.h"
 
+#include "base/clock.h"
 #include "base/trace.h"
 
 #include <weir/log.h>
@@ -10,7 +11,6 @@
 #include <execinfo.h>
 #include <semaphore.h>
 #include <string.h>
-#include <time.h>
 
 /*
  * One thread for all, there while anybody is watched. Every quarter of the shortest limit it looks
@@ -81,19 +81,13 @@ static void remove_handler(void)
     sem_destroy(&trace.is_taken);
 }
 
-static struct timespec in_ns(int64_t ns)
-{
-    int64_t until_ns = weir_clock_now_ns(weir_clock_monotonic()) + ns;
-    return (struct timespec){ .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
-}
-
 /* Has the thread write down where it is. */
 static void ask_for_trace(pthread_t blocked, char *text, size_t size)
 {
     text[0] = '\0';
     if (!has_handler)
         return;
-    struct timespec until = in_ns(TRACE_WAIT_NS);
+    struct timespec until = weir__clock_until(TRACE_WAIT_NS);
     atomic_store_explicit(&trace.is_wanted, true, memory_order_release);
     int error = pthread_kill(blocked, TRACE_SIGNAL) == 0
                     ? sem_clockwait(&trace.is_taken, CLOCK_MONOTONIC, &until)
@@ -187,7 +181,7 @@ static void *run_watchdog(void *arg)
             pthread_mutex_lock(&lock);
             continue;
         }
-        struct timespec until = in_ns(pause_ns);
+        struct timespec until = weir__clock_until(pause_ns);
         pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until);
     }
     pthread_mutex_unlock(&lock);

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "io/attempt.h"
+#include "io/ops.h"
 #include "io/slots.h"
 
 #include <weir/log.h>
@@ -39,10 +40,7 @@ typedef struct epoll_io {
 
     weir_slots slots; /* a file's key is what epoll is given; 0 is the wake-up */
 
-    weir_list ready;       /* files that have an operation and its bit */
-    weir_list ended;       /* operations whose final result waits to be told */
-    weir_io_file *current; /* whose callbacks run; NULL once it is gone */
-    uint32_t turn;
+    weir_list ready; /* files that have an operation and its bit */
     int spinner;
     struct iovec pieces[MOST_PIECES]; /* of the send that is being tried */
 } epoll_io;
@@ -75,8 +73,8 @@ static void forget(epoll_io *io, weir_io_file *file)
     weir__slots_remove(&io->slots, file);
     if (weir__list_is_linked(&file->ready))
         weir__list_remove(&file->ready);
-    if (io->current == file)
-        io->current = NULL;
+    if (io->base.current == file)
+        io->base.current = NULL;
 }
 
 static void epoll_detach(weir_io *base, weir_io_file *file)
@@ -108,86 +106,7 @@ static int ensure_added(epoll_io *io, weir_io_file *file)
     return code;
 }
 
-/* Ending operations -------------------------------------------------------------------------- */
-
-/* Where the file keeps an operation of that kind. */
-static weir_io_op **place_of(weir_io_file *file, weir_io_op_kind kind)
-{
-    switch (kind) {
-    case WEIR_IO_ACCEPT:
-    case WEIR_IO_RECEIVE:
-        return &file->in;
-    case WEIR_IO_CONNECT:
-    case WEIR_IO_SEND:
-        return &file->out;
-    case WEIR_IO_POLL:
-        return &file->poll;
-    default:
-        return &file->hangup;
-    }
-}
-
-static void arm(weir_io_file *file, weir_io_op *op)
-{
-    *place_of(file, op->kind) = op;
-    op->is_in_flight = true;
-    file->in_flight++;
-}
-
-static void disarm(weir_io_op *op)
-{
-    *place_of(op->file, op->kind) = NULL;
-}
-
-/* It is its owner's again. */
-static void land(weir_io_op *op)
-{
-    op->is_in_flight = false;
-    op->file->in_flight--;
-}
-
-static void tell(epoll_io *io, weir_io_op *op, const weir_io_result *result)
-{
-    weir__io_count(&io->base.counters->completions);
-    if (!result->is_armed)
-        land(op);
-    op->on_done(op, result);
-}
-
-static void finish(epoll_io *io, weir_io_op *op, int code)
-{
-    disarm(op);
-    tell(io, op, &(weir_io_result){ .code = code });
-}
-
-/* For the next completion phase: nothing is told from inside submit and cancel. */
-static void finish_later(epoll_io *io, weir_io_op *op, int code)
-{
-    disarm(op);
-    op->code = code;
-    weir__list_push_back(&io->ended, &op->node);
-}
-
-static void end_batch(weir_io_op *op)
-{
-    if (op->on_batch_end != NULL)
-        op->on_batch_end(op);
-}
-
 /* The way out -------------------------------------------------------------------------------- */
-
-/* Whether the file may send once more in this turn. */
-static bool take_send(epoll_io *io, weir_io_file *file)
-{
-    if (file->send_turn != io->turn) {
-        file->send_turn = io->turn;
-        file->sends = 0;
-    }
-    if (file->sends == WEIR_IO_BATCH)
-        return false;
-    file->sends++;
-    return true;
-}
 
 /* Sends what it can; -EAGAIN when that has to wait. */
 static int send_now(epoll_io *io, weir_io_op *op)
@@ -202,37 +121,17 @@ static void complete_out(epoll_io *io, weir_io_file *file)
 {
     weir_io_op *op = file->out;
     if (op->kind == WEIR_IO_CONNECT) {
-        finish(io, op, weir__io_connect_result(&io->base, op));
-    } else if (take_send(io, file)) {
+        weir__op_finish(&io->base, op, weir__io_connect_result(&io->base, op));
+    } else if (weir__io_take_send(&io->base, file)) {
         int code = send_now(io, op);
         /* It may have waited for its turn so far, and not for the kernel. */
         int added = code == -EAGAIN && !(file->bits & WRITABLE) ? ensure_added(io, file) : 0;
         if (code != -EAGAIN || added < 0)
-            finish(io, op, added < 0 ? added : code);
+            weir__op_finish(&io->base, op, added < 0 ? added : code);
     }
 }
 
 /* The way in --------------------------------------------------------------------------------- */
-
-/* A result without data: the end of the batch goes before it. The kernel has told it, and will not
- * do so again: it is the final result, even if somebody cancels now. */
-static void complete_in_for_good(epoll_io *io, weir_io_op *op, int code, unsigned count)
-{
-    disarm(op);
-    if (count > 0)
-        end_batch(op);
-    tell(io, op, &(weir_io_result){ .code = code });
-}
-
-/* Data: false when the batch ends with it. */
-static bool complete_with_data(epoll_io *io, weir_io_op *op, const weir_io_result *result)
-{
-    weir_io_file *file = op->file;
-    if (!op->is_multishot)
-        disarm(op);
-    tell(io, op, result);
-    return result->is_armed && io->current == file && file->in == op;
-}
 
 /* Whether a short read does not mean that there is no more. */
 static bool reads_on(const weir_io_file *file)
@@ -257,14 +156,14 @@ static void complete_in(epoll_io *io, weir_io_file *file)
         if (result.code == -EAGAIN)
             break;
         if (!weir__io_is_data(op, result.code)) {
-            complete_in_for_good(io, op, result.code, count);
+            weir__op_finish_in(&io->base, op, result.code, count);
             return;
         }
         count++;
-        goes_on = complete_with_data(io, op, &result);
+        goes_on = weir__op_tell_data(&io->base, op, &result);
     }
-    if (count > 0 && io->current == file)
-        end_batch(op);
+    if (count > 0 && io->base.current == file)
+        weir__op_end_batch(op);
 }
 
 /* The completion phase ----------------------------------------------------------------------- */
@@ -286,24 +185,24 @@ static void complete_poll(epoll_io *io, weir_io_file *file)
 {
     int events = file->events;
     file->events = 0;
-    tell(io, file->poll, &(weir_io_result){ .code = events, .is_armed = true });
+    weir__op_tell(&io->base, file->poll, &(weir_io_result){ .code = events, .is_armed = true });
 }
 
 /* Connect and send go first: they may free memory. Any callback may be the file's last. */
 static void complete_file(epoll_io *io, weir_io_file *file)
 {
-    io->current = file;
+    io->base.current = file;
     if (file->poll != NULL && file->events != 0)
         complete_poll(io, file);
-    if (io->current == file && file->out != NULL && file->bits & WRITABLE)
+    if (io->base.current == file && file->out != NULL && file->bits & WRITABLE)
         complete_out(io, file);
-    if (io->current == file && file->in != NULL && file->bits & READABLE)
+    if (io->base.current == file && file->in != NULL && file->bits & READABLE)
         complete_in(io, file);
-    if (io->current == file && file->hangup != NULL && file->bits & DEAD)
-        finish(io, file->hangup, 0);
-    if (io->current == file)
+    if (io->base.current == file && file->hangup != NULL && file->bits & DEAD)
+        weir__op_finish(&io->base, file->hangup, 0);
+    if (io->base.current == file)
         make_ready(io, file);
-    io->current = NULL;
+    io->base.current = NULL;
 }
 
 static uint8_t level_of(uint32_t events)
@@ -349,18 +248,6 @@ static void note_event(epoll_io *io, const struct epoll_event *event)
     make_ready(io, file);
 }
 
-static void tell_ended(epoll_io *io)
-{
-    weir_list ended;
-    weir_list_node *node;
-    weir__list_init(&ended);
-    weir__list_splice_back(&ended, &io->ended);
-    while ((node = weir__list_pop_front(&ended)) != NULL) {
-        weir_io_op *op = WEIR_CONTAINER(node, weir_io_op, node);
-        tell(io, op, &(weir_io_result){ .code = op->code });
-    }
-}
-
 static unsigned epoll_complete(weir_io *base)
 {
     epoll_io *io = (epoll_io *)base;
@@ -369,7 +256,7 @@ static unsigned epoll_complete(weir_io *base)
     for (int i = 0; i < io->event_count; i++)
         note_event(io, &io->events[i]);
     io->event_count = 0;
-    tell_ended(io);
+    weir__io_tell_ended(base);
     /* Those that are ready now; who comes back waits for the next turn. */
     weir_list todo;
     weir_list_node *node;
@@ -387,7 +274,7 @@ static unsigned epoll_complete(weir_io *base)
 static int begin_waiting(epoll_io *io, weir_io_op *op, int code)
 {
     if (code < 0)
-        finish_later(io, op, code);
+        weir__op_finish_later(&io->base, op, code);
     else
         make_ready(io, op->file);
     return WEIR_IO_PENDING;
@@ -404,29 +291,22 @@ static int submit_poll(epoll_io *io, weir_io_op *op)
     return begin_waiting(io, op, code);
 }
 
-static int end_at_once(weir_io_op *op, int code)
-{
-    disarm(op);
-    land(op);
-    return code;
-}
-
 /* For operations that wait for their turn, or for the kernel. */
 static int wait_for_out(epoll_io *io, weir_io_op *op)
 {
     int code = op->file->bits & WRITABLE ? 0 : ensure_added(io, op->file);
     if (code < 0)
-        return end_at_once(op, code);
+        return weir__op_end_at_once(op, code);
     make_ready(io, op->file);
     return WEIR_IO_PENDING;
 }
 
 static int submit_send(epoll_io *io, weir_io_op *op)
 {
-    if (op->file->bits & WRITABLE && take_send(io, op->file)) {
+    if (op->file->bits & WRITABLE && weir__io_take_send(&io->base, op->file)) {
         int code = send_now(io, op);
         if (code != -EAGAIN)
-            return end_at_once(op, code);
+            return weir__op_end_at_once(op, code);
     }
     return wait_for_out(io, op);
 }
@@ -436,7 +316,7 @@ static int submit_connect(epoll_io *io, weir_io_op *op)
     weir_sys *sys = io->base.sys;
     int code = sys->connect(sys, op->file->fd, op->connect.address, op->connect.length);
     if (code != -EINPROGRESS && code != -EINTR)
-        return end_at_once(op, code);
+        return weir__op_end_at_once(op, code);
     op->file->bits &= ~(unsigned)WRITABLE;
     return wait_for_out(io, op);
 }
@@ -445,11 +325,11 @@ static int epoll_submit(weir_io *base, weir_io_op *op)
 {
     epoll_io *io = (epoll_io *)base;
     weir_io_file *file = op->file;
-    WEIR_ASSERT(*place_of(file, op->kind) == NULL && !op->is_in_flight);
-    arm(file, op);
-    bool is_out = op->kind == WEIR_IO_CONNECT || op->kind == WEIR_IO_SEND;
+    WEIR_ASSERT(*weir__op_place(op) == NULL && !op->is_in_flight);
+    weir__op_arm(op);
     if (file->error < 0)
-        return is_out ? end_at_once(op, file->error) : begin_waiting(io, op, file->error);
+        return weir__op_is_out(op) ? weir__op_end_at_once(op, file->error)
+                                   : begin_waiting(io, op, file->error);
     switch (op->kind) {
     case WEIR_IO_CONNECT:
         return submit_connect(io, op);
@@ -465,13 +345,13 @@ static int epoll_submit(weir_io *base, weir_io_op *op)
 static void epoll_cancel(weir_io *base, weir_io_op *op)
 {
     epoll_io *io = (epoll_io *)base;
-    if (!op->is_in_flight || *place_of(op->file, op->kind) != op)
+    if (!weir__op_is_armed(op))
         return; /* over, or about to be told */
     if (op->kind == WEIR_IO_POLL) {
         remove_from_epoll(io, op->file);
         op->file->events = 0;
     }
-    finish_later(io, op, -ECANCELED);
+    weir__op_finish_later(&io->base, op, -ECANCELED);
 }
 
 /* Waiting ------------------------------------------------------------------------------------ */
@@ -479,7 +359,7 @@ static void epoll_cancel(weir_io *base, weir_io_op *op)
 static bool epoll_has_results(const weir_io *base)
 {
     const epoll_io *io = (const epoll_io *)base;
-    return !weir__list_is_empty(&io->ready) || !weir__list_is_empty(&io->ended);
+    return !weir__list_is_empty(&io->ready) || !weir__list_is_empty(&io->base.ended);
 }
 
 /* Without memory it stays as it is, and what does not fit comes next time. */
@@ -496,7 +376,7 @@ static void grow_events(epoll_io *io)
 static int epoll_poll(weir_io *base, int64_t timeout_ns)
 {
     epoll_io *io = (epoll_io *)base;
-    io->turn++;
+    io->base.turn++;
     io->spinner = -1;
     weir__io_count(&base->counters->polls);
     int count = base->sys->epoll_wait(base->sys, io->epoll, io->events, io->event_room,
@@ -560,7 +440,7 @@ static void lose(epoll_io *io, weir_io_file *file, int code)
     file->bits &= ~(unsigned)(ADDED | PLAIN);
     for (int i = 0; i < OPS; i++) {
         if (ops[i] != NULL)
-            finish_later(io, ops[i], code);
+            weir__op_finish_later(&io->base, ops[i], code);
     }
     weir_log(WEIR_LOG_ERROR, "epoll",
              "descriptor %d is lost: it could not be moved to a new epoll: %s", file->fd,
@@ -640,10 +520,9 @@ int weir__epoll_open(weir_sys *sys, weir_io_counters *counters, weir_io **out)
     epoll_io *io = weir__zalloc(sizeof *io);
     if (io == NULL)
         return -ENOMEM;
-    io->base = (weir_io){ .type = &epoll_type, .sys = sys, .counters = counters };
+    weir__io_init(&io->base, &epoll_type, sys, counters);
     io->epoll = io->spinner = -1;
     weir__list_init(&io->ready);
-    weir__list_init(&io->ended);
     grow_events(io);
     io->eventfd = sys->eventfd(sys, 0);
     int code = io->events == NULL ? -ENOMEM : io->eventfd < 0 ? io->eventfd : open_epoll(io);

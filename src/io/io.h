@@ -168,10 +168,13 @@ struct weir_io_type {
     void (*destroy)(weir_io *io);
 };
 
-/* The base of every backend. */
+/* The base of every backend; see io/ops.h. */
 struct weir_io {
     const weir_io_type *type;
     weir_sys *sys;
+    weir_list ended;            /* operations whose final result waits to be told */
+    weir_io_file *current;      /* whose callbacks run; NULL once it is gone */
+    uint32_t turn;              /* counts polls */
     weir_io_counters *counters; /* the loop's, which outlive it */
     unsigned news; /* events of the last completion phase that were about anything there is */
 };

@@ -4,9 +4,11 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/clock.h"
+#include "io/attempt.h"
+#include "io/ops.h"
 
 #include <errno.h>
-#include <time.h>
 
 #define MOST_PIECES 64
 
@@ -88,8 +90,8 @@ static int script_attach(weir_io *base, weir_io_file *file, int fd)
 static void forget(weir_script *script, weir_io_file *file, bool is_closed)
 {
     WEIR_ASSERT(file->in_flight == 0);
-    if (script->current == file)
-        script->current = NULL;
+    if (script->base.current == file)
+        script->base.current = NULL;
     weir_peer *peer = peer_of(script, file);
     weir__script_lock(script);
     peer->is_attached = false;
@@ -113,43 +115,11 @@ static void script_close_file(weir_io *base, weir_io_file *file)
 
 /* Ending operations --------------------------------------------------------------------------- */
 
-/* Where the file keeps an operation of that kind. */
-static weir_io_op **place_of(weir_io_file *file, weir_io_op_kind kind)
-{
-    switch (kind) {
-    case WEIR_IO_ACCEPT:
-    case WEIR_IO_RECEIVE:
-        return &file->in;
-    case WEIR_IO_CONNECT:
-    case WEIR_IO_SEND:
-        return &file->out;
-    case WEIR_IO_POLL:
-        return &file->poll;
-    default:
-        return &file->hangup;
-    }
-}
-
-/* It is the backend's. */
-static void take_off(weir_io_op *op)
-{
-    op->is_in_flight = true;
-    op->file->in_flight++;
-}
-
-/* It is its owner's again. */
-static void land(weir_io_op *op)
-{
-    op->is_in_flight = false;
-    op->file->in_flight--;
-}
-
 /* From here on the peer's changes concern the operation. */
 static int arm(weir_script *script, weir_io_op *op)
 {
     weir_peer *peer = peer_of(script, op->file);
-    *place_of(op->file, op->kind) = op;
-    take_off(op);
+    weir__op_arm(op);
     weir__script_lock(script);
     peer->armed |= WEIR_OP_BIT(op->kind);
     if (op->kind == WEIR_IO_POLL)
@@ -159,10 +129,10 @@ static int arm(weir_script *script, weir_io_op *op)
     return WEIR_IO_PENDING;
 }
 
-static void disarm(weir_script *script, weir_io_op *op)
+/* The peer's changes concern it no more. */
+static void leave_peer(weir_script *script, const weir_io_op *op)
 {
     weir_peer *peer = peer_of(script, op->file);
-    *place_of(op->file, op->kind) = NULL;
     weir__script_lock(script);
     peer->armed &= ~WEIR_OP_BIT(op->kind);
     if (!weir__peer_can_go_on(peer) && weir__list_is_linked(&peer->link))
@@ -170,45 +140,19 @@ static void disarm(weir_script *script, weir_io_op *op)
     weir__script_unlock(script);
 }
 
-static void tell(weir_script *script, weir_io_op *op, const weir_io_result *result)
-{
-    weir__io_count(&script->base.counters->completions);
-    if (!result->is_armed)
-        land(op);
-    op->on_done(op, result);
-}
-
 static void finish(weir_script *script, weir_io_op *op, int code)
 {
-    disarm(script, op);
-    tell(script, op, &(weir_io_result){ .code = code });
+    leave_peer(script, op);
+    weir__op_finish(&script->base, op, code);
 }
 
-/* For the next completion phase: nothing is told from inside submit and cancel. */
 static void finish_later(weir_script *script, weir_io_op *op, int code)
 {
-    disarm(script, op);
-    op->code = code;
-    weir__list_push_back(&script->ended, &op->node);
-}
-
-static void end_batch(weir_io_op *op)
-{
-    if (op->on_batch_end != NULL)
-        op->on_batch_end(op);
+    leave_peer(script, op);
+    weir__op_finish_later(&script->base, op, code);
 }
 
 /* The way out --------------------------------------------------------------------------------- */
-
-/* Whether the file may send once more in this turn. */
-static bool may_send(weir_script *script, weir_io_file *file)
-{
-    if (file->send_turn != script->turn) {
-        file->send_turn = script->turn;
-        file->sends = 0;
-    }
-    return file->sends < WEIR_IO_BATCH;
-}
 
 /* Sends what it can; -EAGAIN when that has to wait. */
 static int send_now(weir_script *script, weir_io_op *op)
@@ -216,7 +160,6 @@ static int send_now(weir_script *script, weir_io_op *op)
     struct iovec pieces[MOST_PIECES];
     size_t length = 0;
     weir_peer *peer = peer_of(script, op->file);
-    op->file->sends++;
     int count = op->gather(op, pieces, MOST_PIECES);
     for (int i = 0; i < count; i++)
         length += pieces[i].iov_len;
@@ -247,7 +190,7 @@ static int connect_now(weir_script *script, weir_io_op *op)
 static void complete_out(weir_script *script, weir_io_file *file)
 {
     weir_io_op *op = file->out;
-    if (op->kind == WEIR_IO_SEND && !may_send(script, file))
+    if (op->kind == WEIR_IO_SEND && !weir__io_take_send(&script->base, file))
         return;
     bool is_send = op->kind == WEIR_IO_SEND;
     int code = is_send ? send_now(script, op) : connect_now(script, op);
@@ -256,12 +199,6 @@ static void complete_out(weir_script *script, weir_io_file *file)
 }
 
 /* The way in ---------------------------------------------------------------------------------- */
-
-/* Whether a result brings something. */
-static bool is_data(const weir_io_op *op, int code)
-{
-    return op->kind == WEIR_IO_ACCEPT ? code >= 0 : code > 0;
-}
 
 static int receive(weir_script *script, weir_io_op *op, weir_io_result *result)
 {
@@ -292,26 +229,6 @@ static int accept_now(weir_script *script, weir_io_op *op, weir_io_result *resul
     return code;
 }
 
-/* A result without data: the end of the batch goes before it. It is the final one, even if somebody
- * cancels now. */
-static void complete_in_for_good(weir_script *script, weir_io_op *op, int code, unsigned count)
-{
-    disarm(script, op);
-    if (count > 0)
-        end_batch(op);
-    tell(script, op, &(weir_io_result){ .code = code });
-}
-
-/* Data: false when the batch ends with it. */
-static bool complete_with_data(weir_script *script, weir_io_op *op, const weir_io_result *result)
-{
-    weir_io_file *file = op->file;
-    if (!op->is_multishot)
-        disarm(script, op);
-    tell(script, op, result);
-    return result->is_armed && script->current == file && file->in == op;
-}
-
 static bool has_input(weir_script *script, const weir_io_file *file)
 {
     weir__script_lock(script);
@@ -330,15 +247,18 @@ static void complete_in(weir_script *script, weir_io_file *file)
         weir_io_result result = { .is_armed = op->is_multishot };
         result.code = op->kind == WEIR_IO_RECEIVE ? receive(script, op, &result)
                                                   : accept_now(script, op, &result, &address);
-        if (!is_data(op, result.code)) {
-            complete_in_for_good(script, op, result.code, count);
+        if (!weir__io_is_data(op, result.code)) {
+            leave_peer(script, op);
+            weir__op_finish_in(&script->base, op, result.code, count);
             return;
         }
         count++;
-        goes_on = complete_with_data(script, op, &result);
+        if (!op->is_multishot)
+            leave_peer(script, op);
+        goes_on = weir__op_tell_data(&script->base, op, &result);
     }
-    if (count > 0 && script->current == file)
-        end_batch(op);
+    if (count > 0 && script->base.current == file)
+        weir__op_end_batch(op);
 }
 
 /* The completion phase ------------------------------------------------------------------------ */
@@ -376,30 +296,19 @@ static void complete_file(weir_script *script, weir_peer *peer)
 {
     weir_io_file *file = peer->file;
     outlook seen = look_at(script, peer);
-    script->current = file;
+    script->base.current = file;
     if (file->poll != NULL && seen.level != 0)
-        tell(script, file->poll, &(weir_io_result){ .code = (int)seen.level, .is_armed = true });
-    if (script->current == file && file->out != NULL && seen.goes_out)
+        weir__op_tell(&script->base, file->poll,
+                      &(weir_io_result){ .code = (int)seen.level, .is_armed = true });
+    if (script->base.current == file && file->out != NULL && seen.goes_out)
         complete_out(script, file);
-    if (script->current == file && file->in != NULL && seen.goes_in)
+    if (script->base.current == file && file->in != NULL && seen.goes_in)
         complete_in(script, file);
-    if (script->current == file && file->hangup != NULL && seen.is_hung_up)
+    if (script->base.current == file && file->hangup != NULL && seen.is_hung_up)
         finish(script, file->hangup, 0);
-    if (script->current == file)
+    if (script->base.current == file)
         go_back(script, peer);
-    script->current = NULL;
-}
-
-static void tell_ended(weir_script *script)
-{
-    weir_list ended;
-    weir_list_node *node;
-    weir__list_init(&ended);
-    weir__list_splice_back(&ended, &script->ended);
-    while ((node = weir__list_pop_front(&ended)) != NULL) {
-        weir_io_op *op = WEIR_CONTAINER(node, weir_io_op, node);
-        tell(script, op, &(weir_io_result){ .code = op->code });
-    }
+    script->base.current = NULL;
 }
 
 static weir_peer *next_of(weir_script *script, weir_list *todo)
@@ -414,7 +323,7 @@ static unsigned script_complete(weir_io *base)
 {
     weir_script *script = script_of(base);
     uint64_t before = atomic_load_explicit(&base->counters->completions, memory_order_relaxed);
-    tell_ended(script);
+    weir__io_tell_ended(base);
     /* Those that are known now; who comes back waits for the next turn. */
     weir_list todo;
     weir_peer *peer;
@@ -435,7 +344,7 @@ static unsigned script_complete(weir_io *base)
 
 static int submit_send(weir_script *script, weir_io_op *op)
 {
-    int code = may_send(script, op->file) ? send_now(script, op) : -EAGAIN;
+    int code = weir__io_take_send(&script->base, op->file) ? send_now(script, op) : -EAGAIN;
     return code == -EAGAIN ? arm(script, op) : code;
 }
 
@@ -449,12 +358,11 @@ static int script_submit(weir_io *base, weir_io_op *op)
 {
     weir_script *script = script_of(base);
     weir_io_file *file = op->file;
-    WEIR_ASSERT(*place_of(file, op->kind) == NULL && !op->is_in_flight);
-    bool is_out = op->kind == WEIR_IO_CONNECT || op->kind == WEIR_IO_SEND;
-    if (file->error < 0 && is_out)
+    WEIR_ASSERT(*weir__op_place(op) == NULL && !op->is_in_flight);
+    if (file->error < 0 && weir__op_is_out(op))
         return file->error;
     if (file->error < 0) {
-        take_off(op);
+        weir__op_arm(op);
         finish_later(script, op, file->error);
         return WEIR_IO_PENDING;
     }
@@ -465,7 +373,7 @@ static int script_submit(weir_io *base, weir_io_op *op)
 
 static void script_cancel(weir_io *base, weir_io_op *op)
 {
-    if (!op->is_in_flight || *place_of(op->file, op->kind) != op)
+    if (!weir__op_is_armed(op))
         return; /* over, or about to be told */
     finish_later(script_of(base), op, -ECANCELED);
 }
@@ -478,7 +386,7 @@ static bool script_has_results(const weir_io *base)
     weir__script_lock(script);
     bool has_known = !weir__list_is_empty(&script->known);
     weir__script_unlock(script);
-    return has_known || !weir__list_is_empty(&script->ended);
+    return has_known || !weir__list_is_empty(&script->base.ended);
 }
 
 /* Under the lock: the blocking wait, under a name that a stack trace shows. */
@@ -487,20 +395,14 @@ static void wait_for_script(weir_script *script, const struct timespec *until)
     int error = 0;
     script->stats.is_waiting = true;
     while (!script->is_woken && weir__list_is_empty(&script->news) && error == 0)
-        error = until != NULL ? pthread_cond_clockwait(&script->changed, &script->lock,
-                                                       CLOCK_MONOTONIC, until)
-                              : pthread_cond_wait(&script->changed, &script->lock);
+        error = pthread_cond_clockwait(&script->changed, &script->lock, CLOCK_MONOTONIC, until);
     script->stats.is_waiting = false;
 }
 
 static void wait_at_most(weir_script *script, int64_t timeout_ns)
 {
-    int64_t until_ns = 0;
-    bool has_end = timeout_ns >= 0 &&
-                   !__builtin_add_overflow(weir_clock_now_ns(weir_clock_monotonic()), timeout_ns,
-                                           &until_ns);
-    struct timespec until = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
-    wait_for_script(script, has_end ? &until : NULL);
+    struct timespec until = weir__clock_until(timeout_ns);
+    wait_for_script(script, &until);
 }
 
 /* Under the lock: moves what there is to tell to what is known. */
@@ -538,7 +440,7 @@ static int ask_test(weir_script *script, int64_t timeout_ns)
 static int script_poll(weir_io *base, int64_t timeout_ns)
 {
     weir_script *script = script_of(base);
-    script->turn++;
+    script->base.turn++;
     weir__io_count(&base->counters->polls);
     int code = ask_test(script, timeout_ns);
     if (code < 0)
@@ -655,7 +557,7 @@ int weir__script_open(weir_io_source *source, weir_sys *sys, weir_io_counters *c
     weir__script_unlock(script);
     if (code < 0)
         return code;
-    script->base = (weir_io){ .type = &script_type, .sys = sys, .counters = counters };
+    weir__io_init(&script->base, &script_type, sys, counters);
     *io = &script->base;
     return 0;
 }

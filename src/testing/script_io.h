@@ -23,11 +23,6 @@ struct weir_script {
     weir_list news;  /* peers of which the next poll will find something to tell */
     weir_list known; /* those of which a poll has, or that have used up their batch */
     weir_peer *peers[WEIR_SCRIPT_DESCRIPTORS];
-
-    /* The loop's thread's. */
-    weir_list ended;       /* operations whose final result waits to be told */
-    weir_io_file *current; /* whose callbacks run; NULL once it is gone */
-    uint32_t turn;
 };
 
 static inline void weir__script_lock(weir_script *script)

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/* The bookkeeping of operations. */
+#include "io/ops.h"
+
+void weir__io_init(weir_io *io, const weir_io_type *type, weir_sys *sys, weir_io_counters *counters)
+{
+    *io = (weir_io){ .type = type, .sys = sys, .counters = counters };
+    weir__list_init(&io->ended);
+}
+
+weir_io_op **weir__op_place(const weir_io_op *op)
+{
+    weir_io_file *file = op->file;
+    switch (op->kind) {
+    case WEIR_IO_ACCEPT:
+    case WEIR_IO_RECEIVE:
+        return &file->in;
+    case WEIR_IO_CONNECT:
+    case WEIR_IO_SEND:
+        return &file->out;
+    case WEIR_IO_POLL:
+        return &file->poll;
+    default:
+        return &file->hangup;
+    }
+}
+
+void weir__op_arm(weir_io_op *op)
+{
+    *weir__op_place(op) = op;
+    op->is_in_flight = true;
+    op->file->in_flight++;
+}
+
+void weir__op_disarm(weir_io_op *op)
+{
+    *weir__op_place(op) = NULL;
+}
+
+static void land(weir_io_op *op)
+{
+    op->is_in_flight = false;
+    op->file->in_flight--;
+}
+
+int weir__op_end_at_once(weir_io_op *op, int code)
+{
+    weir__op_disarm(op);
+    land(op);
+    return code;
+}
+
+void weir__op_tell(weir_io *io, weir_io_op *op, const weir_io_result *result)
+{
+    weir__io_count(&io->counters->completions);
+    if (!result->is_armed)
+        land(op);
+    op->on_done(op, result);
+}
+
+void weir__op_finish(weir_io *io, weir_io_op *op, int code)
+{
+    weir__op_disarm(op);
+    weir__op_tell(io, op, &(weir_io_result){ .code = code });
+}
+
+void weir__op_finish_later(weir_io *io, weir_io_op *op, int code)
+{
+    weir__op_disarm(op);
+    op->code = code;
+    weir__list_push_back(&io->ended, &op->node);
+}
+
+void weir__io_tell_ended(weir_io *io)
+{
+    weir_list ended;
+    weir_list_node *node;
+    weir__list_init(&ended);
+    weir__list_splice_back(&ended, &io->ended);
+    while ((node = weir__list_pop_front(&ended)) != NULL) {
+        weir_io_op *op = WEIR_CONTAINER(node, weir_io_op, node);
+        weir__op_tell(io, op, &(weir_io_result){ .code = op->code });
+    }
+}
+
+bool weir__op_tell_data(weir_io *io, weir_io_op *op, const weir_io_result *result)
+{
+    weir_io_file *file = op->file;
+    if (!op->is_multishot)
+        weir__op_disarm(op);
+    weir__op_tell(io, op, result);
+    return result->is_armed && io->current == file && file->in == op;
+}
+
+void weir__op_finish_in(weir_io *io, weir_io_op *op, int code, unsigned count)
+{
+    weir__op_disarm(op);
+    if (count > 0)
+        weir__op_end_batch(op);
+    weir__op_tell(io, op, &(weir_io_result){ .code = code });
+}
+
+void weir__op_end_batch(weir_io_op *op)
+{
+    if (op->on_batch_end != NULL)
+        op->on_batch_end(op);
+}
+
+bool weir__io_take_send(weir_io *io, weir_io_file *file)
+{
+    if (file->send_turn != io->turn) {
+        file->send_turn = io->turn;
+        file->sends = 0;
+    }
+    if (file->sends == WEIR_IO_BATCH)
+        return false;
+    file->sends++;
+    return true;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* The bookkeeping of operations that every backend does alike: who is armed, who is told, in which
+ * order. */
+#ifndef WEIR_IO_OPS_H
+#define WEIR_IO_OPS_H
+
+#include "io/io.h"
+
+/* Prepares the base of a backend. */
+void weir__io_init(weir_io *io, const weir_io_type *type, weir_sys *sys,
+                   weir_io_counters *counters);
+
+/* Where its file keeps an operation of this kind. */
+weir_io_op **weir__op_place(const weir_io_op *op);
+
+/* Whether it is armed: neither over, nor about to be told. */
+static inline bool weir__op_is_armed(const weir_io_op *op)
+{
+    return op->is_in_flight && *weir__op_place(op) == op;
+}
+
+/* It is the backend's from now on, and waits for what its kind waits for; or does so no more. */
+void weir__op_arm(weir_io_op *op);
+void weir__op_disarm(weir_io_op *op);
+
+/* It is its owner's again, with the result that submit returns. */
+int weir__op_end_at_once(weir_io_op *op, int code);
+
+/* Calls on_done; with the final result it is its owner's again. */
+void weir__op_tell(weir_io *io, weir_io_op *op, const weir_io_result *result);
+
+/* The final result, told at once; or in the next completion phase, for who is inside submit or
+ * cancel. */
+void weir__op_finish(weir_io *io, weir_io_op *op, int code);
+void weir__op_finish_later(weir_io *io, weir_io_op *op, int code);
+void weir__io_tell_ended(weir_io *io);
+
+/* For accept and receive. Data: false when the batch ends with it. */
+bool weir__op_tell_data(weir_io *io, weir_io_op *op, const weir_io_result *result);
+
+/* No data: the end of a batch of `count` goes before it. The kernel has told it, and will not do so
+ * again: it is the final result, even if somebody cancels now. */
+void weir__op_finish_in(weir_io *io, weir_io_op *op, int code, unsigned count);
+
+void weir__op_end_batch(weir_io_op *op);
+
+/* Whether the file may send once more in this turn; counts it. */
+bool weir__io_take_send(weir_io *io, weir_io_file *file);
+
+/* Whether an operation may finish inside submit. */
+static inline bool weir__op_is_out(const weir_io_op *op)
+{
+    return op->kind == WEIR_IO_CONNECT || op->kind == WEIR_IO_SEND;
+}
+
+#endif
