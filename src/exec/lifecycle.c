@@ -189,8 +189,9 @@ static void finish(weir_executor *executor)
     advance(executor, WEIR_EXECUTOR_SHUTDOWN);
     drain(executor);
     weir__heap_deinit(&executor->timers);
-    while (weir__list_pop_front(&executor->pass_hooks) != NULL) {
-    }
+    weir_list_node *node;
+    while ((node = weir__list_first(&executor->pass_hooks)) != NULL)
+        weir_executor_remove_hook(executor, WEIR_CONTAINER(node, weir_hook, node));
     if (executor->type->close != NULL)
         executor->type->close(executor);
     terminate(executor);
