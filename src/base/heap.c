@@ -42,7 +42,7 @@ static void sift_up(weir_heap *heap, uint32_t at, weir_heap_entry entry)
 static void prefetch_children(const weir_heap *heap, uint64_t first)
 {
     uint64_t child = first * ARITY + 1;
-    if (child + GRANDCHILDREN > heap->count)
+    if (child + GRANDCHILDREN > heap->heaped)
         return;
     for (uint64_t i = 0; i < GRANDCHILDREN; i += 64 / sizeof *heap->entries)
         __builtin_prefetch(&heap->entries[child + i]);
@@ -76,10 +76,10 @@ static void sift_down(weir_heap *heap, uint32_t at, weir_heap_entry entry)
 {
     for (;;) {
         uint64_t child = (uint64_t)at * ARITY + 1;
-        if (child >= heap->count)
+        if (child >= heap->heaped)
             break;
         prefetch_children(heap, child);
-        uint64_t end = child + ARITY < heap->count ? child + ARITY : heap->count;
+        uint64_t end = child + ARITY < heap->heaped ? child + ARITY : heap->heaped;
         uint64_t least = least_of(heap, child, end);
         if (!comes_before(&heap->entries[least], &entry))
             break;
@@ -100,8 +100,13 @@ static void settle(weir_heap *heap, uint32_t at, weir_heap_entry entry)
 
 void weir__heap_deinit(weir_heap *heap)
 {
-    for (uint32_t i = 0; i < heap->count; i++)
+    for (uint32_t i = 0; i < heap->heaped; i++)
         heap->entries[i].node->place = 0;
+    for (uint32_t i = 0; i < heap->sorted_count; i++) {
+        if (heap->sorted[i].node != NULL)
+            heap->sorted[i].node->place = 0;
+    }
+    weir__free(heap->sorted);
     weir__free(heap->entries);
     *heap = (weir_heap){ .next_id = heap->next_id };
 }
@@ -120,14 +125,157 @@ static int grow(weir_heap *heap)
     return 0;
 }
 
+/* Many at once ------------------------------------------------------------------------------- */
+
+/* Fewer are popped one by one. */
+#define LEAST_SORTED 64
+
+/* Nodes are fetched into the cache so many before their turn. */
+#define AHEAD 16
+
+static bool is_later(const weir_heap_sorted *a, const weir_heap_sorted *b)
+{
+    return a->key != b->key ? a->key > b->key : a->id > b->id;
+}
+
+/* Finds the entries up to `limit`, at most `room` of them: their places, in ascending order. Below
+ * an entry that is later, all are. */
+static uint32_t find_up_to(const weir_heap *heap, int64_t limit, weir_heap_sorted *found,
+                           uint32_t room)
+{
+    uint32_t count = 0;
+    if (heap->heaped > 0 && heap->entries[0].key <= limit)
+        found[count++].key = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t child = (uint64_t)found[i].key * ARITY + 1;
+        uint64_t end = child + ARITY < heap->heaped ? child + ARITY : heap->heaped;
+        for (; child < end && count < room; child++) {
+            if (heap->entries[child].key <= limit)
+                found[count++].key = (int64_t)child;
+        }
+    }
+    return count;
+}
+
+/* Takes them out from the last to the first: what fills a gap belongs below it, for what stands
+ * above is earlier. When all are taken, nothing moves. */
+static void take_found(weir_heap *heap, weir_heap_sorted *found, uint32_t count)
+{
+    while (count-- > 0) {
+        if (count >= AHEAD)
+            __builtin_prefetch(heap->entries[found[count - AHEAD].key].node);
+        uint32_t at = (uint32_t)found[count].key;
+        weir_heap_entry entry = heap->entries[at];
+        weir_heap_entry last = heap->entries[--heap->heaped];
+        found[count] = (weir_heap_sorted){ entry.key, entry.node->id, entry.node };
+        if (at < heap->heaped)
+            sift_down(heap, at, last);
+    }
+}
+
+/* Merges the two halves of every `2 * width`, the later first. */
+static void merge(const weir_heap_sorted *from, weir_heap_sorted *to, uint64_t count,
+                  uint64_t width)
+{
+    for (uint64_t start = 0; start < count; start += 2 * width) {
+        uint64_t middle = start + width < count ? start + width : count;
+        uint64_t end = middle + width < count ? middle + width : count;
+        uint64_t a = start, b = middle;
+        for (uint64_t i = start; i < end; i++) {
+            bool takes_a = b == end || (a < middle && is_later(&from[a], &from[b]));
+            to[i] = takes_a ? from[a++] : from[b++];
+        }
+    }
+}
+
+/* Returns which of the two arrays has the result. */
+static weir_heap_sorted *sort(weir_heap_sorted *found, weir_heap_sorted *spare, uint32_t count)
+{
+    for (uint64_t width = 1; width < count; width *= 2) {
+        merge(found, spare, count, width);
+        weir_heap_sorted *other = found;
+        found = spare;
+        spare = other;
+    }
+    return found;
+}
+
+void weir__heap_sort_up_to(weir_heap *heap, int64_t limit)
+{
+    weir_heap_sorted few[LEAST_SORTED];
+    if (heap->sorted_count > 0 || find_up_to(heap, limit, few, LEAST_SORTED) < LEAST_SORTED)
+        return;
+    weir_heap_sorted *found = weir__alloc(heap->heaped * sizeof *found);
+    weir_heap_sorted *spare = weir__alloc(heap->heaped * sizeof *spare);
+    if (found == NULL || spare == NULL) {
+        weir__free(found);
+        weir__free(spare);
+        return;
+    }
+    uint32_t count = find_up_to(heap, limit, found, heap->heaped);
+    take_found(heap, found, count);
+    heap->sorted = sort(found, spare, count);
+    heap->sorted_count = count;
+    weir__free(heap->sorted == found ? spare : found);
+}
+
+/* With what it is embedded in: that comes soon. */
+static void prefetch_node(const weir_heap_node *node)
+{
+    if (node == NULL)
+        return;
+    __builtin_prefetch(node, 1);
+    __builtin_prefetch((const char *)node + 64, 1);
+}
+
+/* Drops what was removed from the end, so that the first one is there; and the memory with the
+ * last. */
+static void trim_sorted(weir_heap *heap)
+{
+    while (heap->sorted_count > 0 && heap->sorted[heap->sorted_count - 1].node == NULL)
+        heap->sorted_count--;
+    if (heap->sorted_count > 0)
+        return;
+    weir__free(heap->sorted);
+    heap->sorted = NULL;
+}
+
+static void remove_sorted(weir_heap *heap, const weir_heap_node *node)
+{
+    const weir_heap_sorted wanted = { .key = node->key, .id = node->id };
+    uint32_t low = 0, high = heap->sorted_count;
+    if (heap->sorted[high - 1].node == node)
+        low = high - 1; /* a pop */
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (is_later(&heap->sorted[middle], &wanted))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    WEIR_ASSERT(low < heap->sorted_count && heap->sorted[low].node == node);
+    heap->sorted[low].node = NULL;
+    trim_sorted(heap);
+    if (heap->sorted_count > AHEAD)
+        prefetch_node(heap->sorted[heap->sorted_count - AHEAD].node);
+}
+
+/* One by one --------------------------------------------------------------------------------- */
+
+static void insert(weir_heap *heap, weir_heap_node *node, int64_t key)
+{
+    node->key = key;
+    node->id = heap->next_id++;
+    sift_up(heap, heap->heaped++, (weir_heap_entry){ key, node });
+}
+
 int weir__heap_push(weir_heap *heap, weir_heap_node *node, int64_t key)
 {
     WEIR_ASSERT(!weir__heap_contains(node));
     if (heap->count == heap->room && grow(heap) < 0)
         return -ENOMEM;
-    node->key = key;
-    node->id = heap->next_id++;
-    sift_up(heap, heap->count++, (weir_heap_entry){ key, node });
+    heap->count++;
+    insert(heap, node, key);
     return 0;
 }
 
@@ -139,22 +287,46 @@ weir_heap_node *weir__heap_pop(weir_heap *heap)
     return first;
 }
 
+/* A sorted node's place is an old one, where another stands by now, or nobody. */
+static bool is_heaped(const weir_heap *heap, const weir_heap_node *node)
+{
+    uint32_t at = node->place - 1;
+    return at < heap->heaped && heap->entries[at].node == node;
+}
+
+static void remove_heaped(weir_heap *heap, uint32_t at)
+{
+    weir_heap_entry last = heap->entries[--heap->heaped];
+    if (at < heap->heaped)
+        settle(heap, at, last);
+}
+
+static void take_out(weir_heap *heap, weir_heap_node *node)
+{
+    if (is_heaped(heap, node))
+        remove_heaped(heap, node->place - 1);
+    else
+        remove_sorted(heap, node);
+}
+
 void weir__heap_remove(weir_heap *heap, weir_heap_node *node)
 {
     if (!weir__heap_contains(node))
         return;
-    uint32_t at = node->place - 1;
-    WEIR_ASSERT(at < heap->count && heap->entries[at].node == node);
+    take_out(heap, node);
     node->place = 0;
-    weir_heap_entry last = heap->entries[--heap->count];
-    if (last.node != node)
-        settle(heap, at, last);
+    heap->count--;
 }
 
 void weir__heap_update(weir_heap *heap, weir_heap_node *node, int64_t key)
 {
-    WEIR_ASSERT(weir__heap_contains(node) && heap->entries[node->place - 1].node == node);
-    node->key = key;
-    node->id = heap->next_id++;
-    settle(heap, node->place - 1, (weir_heap_entry){ key, node });
+    WEIR_ASSERT(weir__heap_contains(node));
+    if (is_heaped(heap, node)) {
+        node->key = key;
+        node->id = heap->next_id++;
+        settle(heap, node->place - 1, (weir_heap_entry){ key, node });
+    } else {
+        remove_sorted(heap, node);
+        insert(heap, node, key);
+    }
 }

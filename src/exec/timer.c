@@ -247,8 +247,10 @@ bool weir__timers_move_due(weir_executor *executor, unsigned most)
     while ((first = weir__heap_first(&executor->timers)) != NULL &&
            first->key <= executor->now_ns) {
         weir_timer *timer = timer_of(first);
-        if (moved++ == most)
+        if (moved++ == most) {
+            weir__heap_sort_up_to(&executor->timers, executor->now_ns);
             return false;
+        }
         /* The task is pushed first: the queue may be full, and then the timer stays where it is. */
         if (state_of(timer) == ARMED) {
             if (!change(timer, ARMED, DUE))

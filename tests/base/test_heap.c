@@ -359,6 +359,8 @@ static void follow_model(uint64_t seed, int steps, uint32_t tendency, uint32_t k
         int64_t key = (int64_t)random_below(key_range) - key_range / 2;
         bool is_in = weir__heap_contains(&chosen->node);
         uint32_t kind = random_below(20);
+        if (random_below(200) == 0)
+            weir__heap_sort_up_to(&heap, (int64_t)random_below(key_range) - key_range / 2);
         if (kind < 10) {
             if (!is_in && random_below(10) < tendency) {
                 push(&heap, chosen, key);
