@@ -242,6 +242,7 @@ static void trim_sorted(weir_heap *heap)
 
 static void remove_sorted(weir_heap *heap, const weir_heap_node *node)
 {
+    WEIR_ASSERT(heap->sorted_count > 0); /* else the node stands in another heap */
     const weir_heap_sorted wanted = { .key = node->key, .id = node->id };
     uint32_t low = 0, high = heap->sorted_count;
     if (heap->sorted[high - 1].node == node)
