@@ -3,6 +3,7 @@
 #include "buf/pool.h"
 
 #include "base/alloc.h"
+#include "base/counter.h"
 #include "base/fault.h"
 #include "base/list.h"
 
@@ -99,17 +100,11 @@ static unsigned class_for(size_t room)
     return (unsigned)(64 - __builtin_clzll(room - 1)) - 6;
 }
 
-static void count(_Atomic(uint64_t) *counter, uint64_t step)
-{
-    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
-    atomic_store_explicit(counter, value + step, memory_order_relaxed);
-}
-
 /* For what can happen on a thread that never made a buffer and so has no pool to count in. */
 #define COUNT_ANYWHERE(field, step)                                                                \
     do {                                                                                           \
         if (__builtin_expect(thread_pool != NULL, 1))                                              \
-            count(&thread_pool->counts.field, step);                                               \
+            weir__counter_add(&thread_pool->counts.field, step);                                   \
         else                                                                                       \
             atomic_fetch_add_explicit(&outsider_counts.field, step, memory_order_relaxed);         \
     } while (0)
@@ -250,18 +245,13 @@ void weir_pool_set_cache_limit(size_t bytes)
 
 /* Counters ---------------------------------------------------------------------------------- */
 
-static uint64_t value_of(_Atomic(uint64_t) *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
 static void add_counters(pool_counters *to, pool_counters *from)
 {
     for (unsigned i = 0; i <= CLASS_COUNT; i++) {
-        count(&to->blocks[i], value_of(&from->blocks[i]));
-        count(&to->from_allocator[i], value_of(&from->from_allocator[i]));
+        weir__counter_add(&to->blocks[i], weir__counter_get(&from->blocks[i]));
+        weir__counter_add(&to->from_allocator[i], weir__counter_get(&from->from_allocator[i]));
     }
-    count(&to->large_bytes, value_of(&from->large_bytes));
+    weir__counter_add(&to->large_bytes, weir__counter_get(&from->large_bytes));
 }
 
 /* Of all threads: what came in, or what went out. Under the lock. */
@@ -295,15 +285,18 @@ void weir_pool_get_stats(weir_pool_stats *stats)
 
     *stats = (weir_pool_stats){ 0 };
     for (unsigned i = 0; i <= CLASS_COUNT; i++)
-        stats->used_blocks += above_zero(value_of(&in.blocks[i]), value_of(&out.blocks[i]));
+        stats->used_blocks += above_zero(weir__counter_get(&in.blocks[i]),
+                                         weir__counter_get(&out.blocks[i]));
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
-        uint64_t used = above_zero(value_of(&in.blocks[i]), value_of(&out.blocks[i]));
-        uint64_t all = above_zero(value_of(&in.from_allocator[i]),
-                                  value_of(&out.from_allocator[i]));
+        uint64_t used = above_zero(weir__counter_get(&in.blocks[i]),
+                                   weir__counter_get(&out.blocks[i]));
+        uint64_t all = above_zero(weir__counter_get(&in.from_allocator[i]),
+                                  weir__counter_get(&out.from_allocator[i]));
         stats->used_bytes += used * class_room(i);
         stats->cached_bytes += above_zero(all, used) * class_room(i);
     }
-    stats->used_bytes += above_zero(value_of(&in.large_bytes), value_of(&out.large_bytes));
+    stats->used_bytes += above_zero(weir__counter_get(&in.large_bytes),
+                                    weir__counter_get(&out.large_bytes));
 }
 
 /* A thread's pool --------------------------------------------------------------------------- */
@@ -366,8 +359,8 @@ __attribute__((noinline)) static weir_block *make_large(weir_pool *pool, size_t 
     block->size_class = CLASS_LARGE;
     block->room = (uint32_t)room;
     block->owner = NULL;
-    count(&pool->counts.in.blocks[CLASS_LARGE], 1);
-    count(&pool->counts.in.large_bytes, room);
+    weir__counter_add(&pool->counts.in.blocks[CLASS_LARGE], 1);
+    weir__counter_add(&pool->counts.in.large_bytes, room);
     return block;
 }
 
@@ -384,7 +377,7 @@ __attribute__((noinline)) static weir_block *refill(weir_pool *pool, unsigned si
     block->room = class_room(size_class);
     block->owner = pool;
     atomic_fetch_add_explicit(&pool->refs, 1, memory_order_relaxed);
-    count(&pool->counts.in.from_allocator[size_class], 1);
+    weir__counter_add(&pool->counts.in.from_allocator[size_class], 1);
     return block;
 }
 
@@ -403,8 +396,9 @@ static weir_block *get_block(size_t room)
                                                        : refill(pool, size_class);
     if (block == NULL)
         return NULL;
-    count(&pool->counts.in.blocks[size_class], 1);
-    if (__builtin_expect(value_of(&pool->counts.in.blocks[size_class]) % GETS_PER_TRIM == 0, 0))
+    weir__counter_add(&pool->counts.in.blocks[size_class], 1);
+    if (__builtin_expect(
+            weir__counter_get(&pool->counts.in.blocks[size_class]) % GETS_PER_TRIM == 0, 0))
         trim_all(pool);
     unpoison(block);
     return block;

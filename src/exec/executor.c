@@ -2,6 +2,7 @@
 /* Executors: posting, waking and running. How they start and end is in lifecycle.c. */
 #include "exec/executor.h"
 
+#include "base/counter.h"
 #include "buf/pool.h"
 #include "exec/group.h"
 #include "exec/lifecycle.h"
@@ -97,12 +98,6 @@ int64_t weir__executor_read_clock(weir_executor *executor)
 int64_t weir__executor_refresh_clock(weir_executor *executor)
 {
     return executor->is_time_stale ? weir__executor_read_clock(executor) : executor->now_ns;
-}
-
-static void add(_Atomic(uint64_t) *counter, uint64_t step)
-{
-    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
-    atomic_store_explicit(counter, value + step, memory_order_relaxed);
 }
 
 void weir_executor_get_stats(const weir_executor *executor, weir_executor_stats *stats)
@@ -360,7 +355,7 @@ static void run_task(weir_executor *executor, weir_task *task)
     const char *name = task->name != NULL ? task->name : "task";
     atomic_store_explicit(&executor->running, name, memory_order_relaxed);
     int code = task->run(task); /* and from here on the task may be gone */
-    add(&executor->tasks_run, 1);
+    weir__counter_add(&executor->tasks_run, 1);
     if (code < 0)
         weir_log(WEIR_LOG_WARN, executor->name, "%s failed: %s (%s)", name, weir_error_text(code),
                  weir_error_name(code));
@@ -428,7 +423,7 @@ static bool end_pass(weir_executor *executor, bool has_run)
     run_pass_hooks(executor);
     atomic_store_explicit(&executor->tasks_left, weir__task_queue_taken(&executor->tasks),
                           memory_order_relaxed);
-    add(&executor->passes, 1);
+    weir__counter_add(&executor->passes, 1);
     return has_run || has_run_tail;
 }
 

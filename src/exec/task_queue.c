@@ -31,21 +31,24 @@ void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task, bool 
     weir__task_queue_put(queue, task, is_consumer);
 }
 
-weir_task *weir__task_queue_pop(weir_task_queue *queue)
+/* The task of a node that has left the queue. */
+static weir_task *leave(weir_task_queue *queue, weir_mpsc_node *node)
 {
-    if (queue->mpsc.first == NULL)
-        weir__mpsc_take(&queue->mpsc);
-    return weir__task_queue_pop_taken(queue);
-}
-
-weir_task *weir__task_queue_pop_taken(weir_task_queue *queue)
-{
-    weir_mpsc_node *node = weir__mpsc_pop_taken(&queue->mpsc);
     if (node == NULL)
         return NULL;
     if (queue->is_bounded)
         atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
     return WEIR_CONTAINER(node, weir_task, node);
+}
+
+weir_task *weir__task_queue_pop(weir_task_queue *queue)
+{
+    return leave(queue, weir__mpsc_pop(&queue->mpsc));
+}
+
+weir_task *weir__task_queue_pop_taken(weir_task_queue *queue)
+{
+    return leave(queue, weir__mpsc_pop_taken(&queue->mpsc));
 }
 
 bool weir__task_queue_is_empty(weir_task_queue *queue)

@@ -280,12 +280,17 @@ static int begin_waiting(epoll_io *io, weir_io_op *op, int code)
     return WEIR_IO_PENDING;
 }
 
+/* What a poll has epoll watch. */
+static uint32_t levels_of(const weir_io_op *op)
+{
+    return (op->events & WEIR_IO_READABLE ? EPOLLIN | EPOLLRDHUP : 0) |
+           (op->events & WEIR_IO_WRITABLE ? EPOLLOUT : 0);
+}
+
 static int submit_poll(epoll_io *io, weir_io_op *op)
 {
     weir_io_file *file = op->file;
-    uint32_t events = (op->events & WEIR_IO_READABLE ? EPOLLIN | EPOLLRDHUP : 0) |
-                      (op->events & WEIR_IO_WRITABLE ? EPOLLOUT : 0);
-    int code = control(io, EPOLL_CTL_ADD, file, events);
+    int code = control(io, EPOLL_CTL_ADD, file, levels_of(op));
     if (code == 0)
         file->bits |= ADDED | PLAIN;
     return begin_waiting(io, op, code);
@@ -449,10 +454,7 @@ static void lose(epoll_io *io, weir_io_file *file, int code)
 
 static uint32_t interest_of(const weir_io_file *file)
 {
-    if (!(file->bits & PLAIN))
-        return EDGES;
-    return (file->poll->events & WEIR_IO_READABLE ? EPOLLIN | EPOLLRDHUP : 0) |
-           (file->poll->events & WEIR_IO_WRITABLE ? EPOLLOUT : 0);
+    return file->bits & PLAIN ? levels_of(file->poll) : EDGES;
 }
 
 /* What was ready is reported anew by the new one, so nothing is missed in between. */

@@ -3,6 +3,7 @@
 #ifndef WEIR_IO_IO_H
 #define WEIR_IO_IO_H
 
+#include "base/counter.h"
 #include "base/list.h"
 #include "base/sys.h"
 #include "io/guess.h"
@@ -201,8 +202,7 @@ static inline void weir__io_cancel(weir_io *io, weir_io_op *op)
 /* One more, by the only thread that counts. */
 static inline void weir__io_count(_Atomic(uint64_t) *counter)
 {
-    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
-    atomic_store_explicit(counter, value + 1, memory_order_relaxed);
+    weir__counter_add(counter, 1);
 }
 
 #endif

@@ -22,34 +22,21 @@
 /* How often an ending loop looks whether its last residents have gone. */
 #define LAST_TURNS 64
 
-static void add(_Atomic(int64_t) *counter, int64_t step)
-{
-    int64_t value = atomic_load_explicit(counter, memory_order_relaxed);
-    atomic_store_explicit(counter, value + step, memory_order_relaxed);
-}
-
 /* Residents and what is deferred -------------------------------------------------------------- */
-
-static void count_residents(weir_loop *loop, int64_t step)
-{
-    _Atomic(uint64_t) *counter = &loop->base.channel_count;
-    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
-    atomic_store_explicit(counter, value + (uint64_t)step, memory_order_relaxed);
-}
 
 int weir__loop_add(weir_loop *loop, weir_resident *resident)
 {
     if (weir_executor_get_state(&loop->base) >= WEIR_EXECUTOR_SHUTTING_DOWN)
         return WEIR_ESHUTDOWN;
     weir__list_push_back(&loop->residents, &resident->node);
-    count_residents(loop, 1);
+    weir__counter_add(&loop->base.channel_count, 1);
     return 0;
 }
 
 void weir__loop_remove(weir_loop *loop, weir_resident *resident)
 {
     weir__list_remove(&resident->node);
-    count_residents(loop, -1);
+    weir__counter_add(&loop->base.channel_count, (uint64_t)-1);
 }
 
 /* The loop ends: all have to go. */
@@ -204,8 +191,8 @@ static void watch_for_spinning(weir_loop *loop, unsigned completions)
  */
 static void end_turn_at(weir_loop *loop, int64_t start_ns)
 {
-    int64_t taken_ns = loop->base.now_ns - start_ns;
-    if (taken_ns > atomic_load_explicit(&loop->longest_turn_ns, memory_order_relaxed))
+    uint64_t taken_ns = (uint64_t)(loop->base.now_ns - start_ns);
+    if (taken_ns > weir__counter_get(&loop->longest_turn_ns))
         atomic_store_explicit(&loop->longest_turn_ns, taken_ns, memory_order_relaxed);
 }
 
@@ -213,7 +200,7 @@ static void begin_turn(weir_loop *loop)
 {
     int64_t now_ns = weir__executor_read_clock(&loop->base);
     if (loop->is_turn_open) {
-        add(&loop->task_ns, now_ns - loop->tasks_start_ns);
+        weir__counter_add(&loop->task_ns, (uint64_t)(now_ns - loop->tasks_start_ns));
         end_turn_at(loop, loop->turn_start_ns);
         loop->is_turn_open = false;
     }
@@ -225,7 +212,7 @@ static void end_turn(weir_loop *loop, unsigned completions, bool has_run)
     if (loop->is_turn_open || (completions == 0 && !has_run && !loop->base.is_time_stale))
         return;
     int64_t taken_ns = weir__executor_read_clock(&loop->base) - loop->turn_start_ns;
-    add(completions > 0 ? &loop->io_ns : &loop->task_ns, taken_ns);
+    weir__counter_add(completions > 0 ? &loop->io_ns : &loop->task_ns, (uint64_t)taken_ns);
     end_turn_at(loop, loop->turn_start_ns);
 }
 
@@ -265,7 +252,7 @@ static bool run_tasks(weir_loop *loop, unsigned completions)
     if (completions > 0 && has_something_to_run(&loop->base)) {
         loop->tasks_start_ns = weir__executor_read_clock(&loop->base);
         io_ns = loop->tasks_start_ns - loop->turn_start_ns;
-        add(&loop->io_ns, io_ns);
+        weir__counter_add(&loop->io_ns, (uint64_t)(io_ns));
         loop->is_turn_open = true;
     }
     return weir__executor_run_tasks(&loop->base, budget_ns(loop, io_ns));
@@ -286,9 +273,7 @@ static bool loop_turn(weir_executor *executor, int64_t max_wait_ns)
     bool has_run = run_tasks(loop, completions);
     run_deferred(loop);
     end_turn(loop, completions, has_run);
-    atomic_store_explicit(&loop->turns,
-                          atomic_load_explicit(&loop->turns, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    weir__counter_add(&loop->turns, 1);
     return completions > 0 || has_run;
 }
 
@@ -411,39 +396,29 @@ int weir_loop_set_io_ratio(weir_loop *loop, int ratio)
     return 0;
 }
 
-static uint64_t value_of(const _Atomic(uint64_t) *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
-static int64_t time_of(const _Atomic(int64_t) *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
 void weir_loop_get_stats(const weir_loop *loop, weir_loop_stats *stats)
 {
     weir_executor_stats base;
     weir_executor_get_stats(&loop->base, &base);
     const weir_io_counters *io = &loop->io_counters;
     *stats = (weir_loop_stats){
-        .turns = value_of(&loop->turns),
-        .polls = value_of(&io->polls),
-        .io_ns = time_of(&loop->io_ns),
-        .task_ns = time_of(&loop->task_ns),
-        .longest_turn_ns = time_of(&loop->longest_turn_ns),
+        .turns = weir__counter_get(&loop->turns),
+        .polls = weir__counter_get(&io->polls),
+        .io_ns = (int64_t)weir__counter_get(&loop->io_ns),
+        .task_ns = (int64_t)weir__counter_get(&loop->task_ns),
+        .longest_turn_ns = (int64_t)weir__counter_get(&loop->longest_turn_ns),
         .tasks_run = base.tasks_run,
         .tasks_queued = base.tasks_queued,
         .timers = base.timers,
         .wakeups = base.wakeups,
-        .rebuilds = value_of(&io->rebuilds),
+        .rebuilds = weir__counter_get(&io->rebuilds),
         .channels = base.channels,
-        .completions = value_of(&io->completions),
-        .stale_events = value_of(&io->stale),
-        .receives = value_of(&io->receives),
-        .sends = value_of(&io->sends),
-        .accepts = value_of(&io->accepts),
-        .controls = value_of(&io->controls),
+        .completions = weir__counter_get(&io->completions),
+        .stale_events = weir__counter_get(&io->stale),
+        .receives = weir__counter_get(&io->receives),
+        .sends = weir__counter_get(&io->sends),
+        .accepts = weir__counter_get(&io->accepts),
+        .controls = weir__counter_get(&io->controls),
     };
 }
 

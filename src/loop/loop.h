@@ -56,8 +56,7 @@ struct weir_loop {
 
     /* Counters. */
     weir_io_counters io_counters;
-    _Atomic(uint64_t) turns;
-    _Atomic(int64_t) io_ns, task_ns, longest_turn_ns;
+    _Atomic(uint64_t) turns, io_ns, task_ns, longest_turn_ns;
 };
 
 int weir__loop_new(weir_loop **loop, const weir_executor_config *executor,
