@@ -6,6 +6,7 @@
 #include <weir/api.h>
 #include <weir/error.h>
 #include <weir/executor.h>
+#include <weir/node.h>
 
 WEIR_BEGIN_DECLS
 
@@ -13,7 +14,8 @@ WEIR_BEGIN_DECLS
  * A result is a code (0 or negative) and a pointer. It is set once, by whoever comes first: the
  * promise's holder, or somebody who cancels. Then the listeners run, in the order they were added,
  * on the executor that the promise is bound to, one after another and never inside each other: a
- * listener that completes another promise only queues that one's listeners.
+ * listener that completes another promise only queues that one's listeners. On an executor's thread
+ * they run when the task or callback under way returns, never inside the call that caused them.
  *
  * Both faces are counted. Passing a promise to a function does not give it away: the callee retains
  * it for as long as it needs it. A future that an object hands out as a lasting fact (closed,
@@ -107,7 +109,11 @@ WEIR_API int weir_future_wait(weir_future *future, int64_t timeout_ns);
 typedef struct weir_listener weir_listener;
 struct weir_listener {
     void (*done)(weir_listener *listener, weir_future *future); /* yours */
-    weir_listener *next;                                        /* weir's, as the next one */
+    /* weir's: */
+    union {
+        weir_listener *next;
+        weir_notice notice;
+    };
     weir_future *future;
 };
 

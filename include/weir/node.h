@@ -18,6 +18,13 @@ struct weir_list_node {
     weir_list_node *prev, *next; /* both NULL: in no list */
 };
 
+/* Waits to be told when the callback under way on its thread has returned. */
+typedef struct weir_notice weir_notice;
+struct weir_notice {
+    void (*run)(weir_notice *notice);
+    weir_notice *next;
+};
+
 /* Stands in a heap, ordered by key, then by arrival. Zero it before first use. */
 typedef struct weir_heap_node {
     int64_t key;

@@ -3,6 +3,7 @@
 #include "exec/executor.h"
 
 #include "base/counter.h"
+#include "base/sys.h"
 #include "buf/pool.h"
 #include "exec/group.h"
 #include "exec/lifecycle.h"
@@ -355,6 +356,7 @@ static void run_task(weir_executor *executor, weir_task *task)
     const char *name = task->name != NULL ? task->name : "task";
     atomic_store_explicit(&executor->running, name, memory_order_relaxed);
     int code = task->run(task); /* and from here on the task may be gone */
+    weir__notices_run();
     weir__counter_add(&executor->tasks_run, 1);
     if (code < 0)
         weir_log(WEIR_LOG_WARN, executor->name, "%s failed: %s (%s)", name, weir_error_text(code),
@@ -421,6 +423,7 @@ static bool end_pass(weir_executor *executor, bool has_run)
     bool has_run_tail = run_batch(executor, &executor->tail_tasks);
     executor->is_time_stale |= has_run || has_run_tail;
     run_pass_hooks(executor);
+    weir__notices_run();
     atomic_store_explicit(&executor->tasks_left, weir__task_queue_taken(&executor->tasks),
                           memory_order_relaxed);
     weir__counter_add(&executor->passes, 1);

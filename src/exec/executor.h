@@ -6,13 +6,16 @@
 
 #include "base/heap.h"
 #include "base/list.h"
-#include "base/sys.h"
 #include "exec/future.h"
 #include "exec/task_queue.h"
 
 #include <weir/clock.h>
 #include <weir/executor.h>
 #include <weir/group.h>
+
+#include <pthread.h>
+
+typedef struct weir_sys weir_sys;
 
 /* What kind of executor it is. The executor is the first member of a struct of its kind's. */
 typedef struct weir_executor_type {

@@ -41,14 +41,6 @@ static uint32_t state_of(const weir_future *future)
 
 /* Telling the listeners --------------------------------------------------------------------- */
 
-/* What this thread still has to tell about: a loop instead of a recursion. */
-static _Thread_local struct telling {
-    bool is_telling;
-    weir_future *first, *last;
-    weir_listener *first_late,
-        *last_late; /* of futures that are constant, and tell each thread by itself */
-} telling;
-
 /* Calls a batch, which has the newest in front, from the oldest on. */
 static void call_batch(weir_future *future, weir_listener *newest)
 {
@@ -80,48 +72,32 @@ static void tell_all(weir_future *future)
     }
 }
 
-static void tell_everything(void)
+static void run_notice(weir_notice *notice)
 {
-    if (telling.is_telling)
-        return;
-    telling.is_telling = true;
-    while (telling.first != NULL || telling.first_late != NULL) {
-        weir_future *future = telling.first;
-        if (future != NULL) {
-            telling.first = future->next;
-            tell_all(future);
-            weir_future_release(future);
-            continue;
-        }
-        weir_listener *late = telling.first_late;
-        telling.first_late = late->next;
-        late->done(late, late->future);
-    }
-    telling.is_telling = false;
+    weir_future *future = WEIR_CONTAINER(notice, weir_future, notice);
+    tell_all(future);
+    weir_future_release(future);
 }
 
 /* Takes the reference that keeps the future alive while it is told about. */
 static void tell_here(weir_future *future)
 {
-    future->next = NULL;
-    if (telling.first == NULL)
-        telling.first = future;
-    else
-        telling.last->next = future;
-    telling.last = future;
-    tell_everything();
+    future->notice.run = run_notice;
+    weir__notice_queue(&future->notice);
+}
+
+/* A constant future has no list of its own. */
+static void run_late(weir_notice *notice)
+{
+    weir_listener *listener = WEIR_CONTAINER(notice, weir_listener, notice);
+    listener->done(listener, listener->future);
 }
 
 static void tell_late(weir_future *future, weir_listener *listener)
 {
     listener->future = future;
-    listener->next = NULL;
-    if (telling.first_late == NULL)
-        telling.first_late = listener;
-    else
-        telling.last_late->next = listener;
-    telling.last_late = listener;
-    tell_everything();
+    listener->notice.run = run_late;
+    weir__notice_queue(&listener->notice);
 }
 
 static int run_tell(weir_task *task)
@@ -343,10 +319,10 @@ static int wait_for_result(weir_future *future, const struct timespec *until)
 static int wait_by_stepping(weir_future *future, int64_t timeout_ns)
 {
     atomic_fetch_or_explicit(&future->state, WAITED, memory_order_acq_rel);
-    struct telling outer = telling;
-    telling = (struct telling){ .is_telling = false };
+    weir_notices outer = weir__notices;
+    weir__notices = (weir_notices){ .is_running = false };
     int code = weir__manual_wait(future, timeout_ns);
-    telling = outer;
+    weir__notices = outer;
     return code;
 }
 
@@ -359,6 +335,9 @@ static int wait_for(weir_future *future, int64_t timeout_ns)
         return 0;
     if (!may_wait_for(future))
         return -EDEADLK;
+    weir__notices_run(); /* the result may depend on them */
+    if (weir_future_is_done(future))
+        return 0;
     return weir__manual_is_driver() ? wait_by_stepping(future, timeout_ns)
                                     : weir__future_wait_here(future, timeout_ns);
 }

@@ -3,6 +3,8 @@
 #ifndef WEIR_EXEC_FUTURE_H
 #define WEIR_EXEC_FUTURE_H
 
+#include "exec/notice.h"
+
 #include <weir/future.h>
 
 #include <stdatomic.h>
@@ -18,7 +20,7 @@ struct weir_future {
     _Atomic(weir_listener *) listeners; /* newest first */
     /* While its listeners are being told: */
     weir_listener *batch; /* those taken off the list */
-    weir_future *next;    /* the next one to be told about on this thread */
+    weir_notice notice;   /* that they are to be told */
     weir_task task;       /* carries it to its executor */
 };
 

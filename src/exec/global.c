@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The global executor: a plain one whose thread comes and goes. */
 #include "base/clock.h"
+
+#include "base/sys.h"
 #include "exec/executor.h"
 #include "exec/lifecycle.h"
 

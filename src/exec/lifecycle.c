@@ -2,6 +2,7 @@
 /* Executors: the way from the first task to termination, on a thread or by steps. */
 #include "exec/lifecycle.h"
 
+#include "base/sys.h"
 #include "exec/timer.h"
 #include "exec/watchdog.h"
 
@@ -71,6 +72,7 @@ static bool run_shutdown_hooks(weir_executor *executor)
     while ((node = weir__list_pop_front(&executor->shutdown_hooks)) != NULL) {
         weir_hook *hook = WEIR_CONTAINER(node, weir_hook, node);
         hook->run(hook);
+        weir__notices_run();
         has_run = true;
     }
     return has_run;
@@ -102,6 +104,7 @@ bool weir__executor_confirm_shutdown(weir_executor *executor, int64_t *max_wait_
     int64_t timeout_ns = atomic_load_explicit(&executor->timeout_ns, memory_order_acquire);
     begin_to_end(executor);
     weir__timers_cancel_all(executor);
+    weir__notices_run();
     bool has_run = weir__executor_run_batch(executor);
     has_run |= run_shutdown_hooks(executor);
     atomic_store_explicit(&executor->tasks_left, weir__task_queue_count(&executor->tasks),
@@ -174,6 +177,7 @@ static void terminate(weir_executor *executor)
     if (left > 0)
         weir_log(WEIR_LOG_WARN, executor->name, "terminated with %u tasks left", left);
     weir__future_complete(&executor->terminated, 0);
+    weir__notices_run();
 }
 
 /* The body is over: from the last tasks to termination. On the executor's thread. */

@@ -2,6 +2,7 @@
 /* Stepping manual groups. */
 #include "exec/manual.h"
 
+#include "base/sys.h"
 #include "exec/plain.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
 #include "exec/watchdog.h"
 
 #include "base/clock.h"
+#include "base/sys.h"
 #include "base/trace.h"
 
 #include <weir/log.h>

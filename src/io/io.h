@@ -3,9 +3,9 @@
 #ifndef WEIR_IO_IO_H
 #define WEIR_IO_IO_H
 
-#include "base/counter.h"
 #include "base/list.h"
 #include "base/sys.h"
+#include "io/counters.h"
 #include "io/guess.h"
 
 #include <weir/buf.h>
@@ -118,16 +118,6 @@ struct weir_io_op {
     int code;          /* of a result that waits to be told */
     weir_list_node node;
 };
-
-/* What every backend counts, by its loop's thread; any thread may read. */
-typedef struct weir_io_counters {
-    _Atomic(uint64_t) polls;                    /* how often the kernel was asked for events */
-    _Atomic(uint64_t) completions;              /* calls of on_done */
-    _Atomic(uint64_t) stale;                    /* events for what is no longer there */
-    _Atomic(uint64_t) controls;                 /* changes of what the kernel watches: epoll_ctl */
-    _Atomic(uint64_t) receives, sends, accepts; /* system calls */
-    _Atomic(uint64_t) rebuilds;
-} weir_io_counters;
 
 struct weir_io_type {
     const char *name;

@@ -2,6 +2,8 @@
 /* The bookkeeping of operations. */
 #include "io/ops.h"
 
+#include "exec/notice.h"
+
 void weir__io_init(weir_io *io, const weir_io_type *type, weir_sys *sys, weir_io_counters *counters)
 {
     *io = (weir_io){ .type = type, .sys = sys, .counters = counters };
@@ -56,6 +58,7 @@ void weir__op_tell(weir_io *io, weir_io_op *op, const weir_io_result *result)
     if (!result->is_armed)
         land(op);
     op->on_done(op, result);
+    weir__notices_run();
 }
 
 void weir__op_finish(weir_io *io, weir_io_op *op, int code)
@@ -102,8 +105,10 @@ void weir__op_finish_in(weir_io *io, weir_io_op *op, int code, unsigned count)
 
 void weir__op_end_batch(weir_io_op *op)
 {
-    if (op->on_batch_end != NULL)
-        op->on_batch_end(op);
+    if (op->on_batch_end == NULL)
+        return;
+    op->on_batch_end(op);
+    weir__notices_run();
 }
 
 bool weir__io_take_send(weir_io *io, weir_io_file *file)

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "exec/manual.h"
+#include "io/io.h"
 
 #include <weir/log.h>
 #include <weir/timer.h>
@@ -272,6 +273,7 @@ static bool loop_turn(weir_executor *executor, int64_t max_wait_ns)
     watch_for_spinning(loop, completions);
     bool has_run = run_tasks(loop, completions);
     run_deferred(loop);
+    weir__notices_run();
     end_turn(loop, completions, has_run);
     weir__counter_add(&loop->turns, 1);
     return completions > 0 || has_run;
@@ -308,6 +310,7 @@ static void loop_close(weir_executor *executor)
     if (weir_executor_is_current(executor)) {
         let_residents_go(loop);
         run_deferred(loop);
+        weir__notices_run();
         /* Its memory stays until the loop's: somebody may be about to wake it. */
         loop->io->type->close(loop->io);
     } else {

@@ -4,10 +4,12 @@
 #define WEIR_LOOP_LOOP_H
 
 #include "exec/executor.h"
-#include "io/io.h"
+#include "io/counters.h"
 
 #include <weir/loop.h>
 #include <weir/watch.h>
+
+typedef struct weir_io weir_io;
 
 /* What lives on a loop and has to go before it: a channel, a watched descriptor. Embedded. */
 typedef struct weir_resident weir_resident;

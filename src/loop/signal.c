@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Signals, through a signalfd that is watched. */
+#include "base/sys.h"
 #include "loop/loop.h"
 
 #include <weir/signal.h>

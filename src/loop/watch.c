@@ -2,6 +2,8 @@
 /* Watches: a poll operation on a descriptor that is somebody else's. */
 #include "loop/loop.h"
 
+#include "io/io.h"
+
 #include <weir/watch.h>
 
 #include <errno.h>

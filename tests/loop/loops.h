@@ -5,6 +5,7 @@
 
 #include "exec/executors.h"
 
+#include "io/io.h"
 #include "loop/loop.h"
 
 #include <weir/loop.h>

@@ -2,6 +2,8 @@
 /* Corners where executors, futures, groups and loops meet. */
 #include "loops.h"
 
+#include <poll.h>
+
 #include <weir/future.h>
 #include <weir/signal.h>
 #include <weir/threads.h>

@@ -7,6 +7,7 @@
 #include "exec/executors.h"
 
 #include "exec/lifecycle.h"
+#include "io/io.h"
 #include "loop/loop.h"
 
 #include <weir/loop.h>

@@ -2,6 +2,7 @@
 /* The scripted backend: it keeps the rules of io.h, and says and does what the test told it. */
 #include "io/ops.h"
 
+#include "io/io.h"
 #include "loop/loop.h"
 
 #include <weir/script.h>

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* What a backend counts, for who reads it without the rest of the io interface. */
+#ifndef WEIR_IO_COUNTERS_H
+#define WEIR_IO_COUNTERS_H
+
+#include "base/counter.h"
+
+/* What every backend counts, by its loop's thread; any thread may read. */
+typedef struct weir_io_counters {
+    _Atomic(uint64_t) polls;                    /* how often the kernel was asked for events */
+    _Atomic(uint64_t) completions;              /* calls of on_done */
+    _Atomic(uint64_t) stale;                    /* events for what is no longer there */
+    _Atomic(uint64_t) controls;                 /* changes of what the kernel watches: epoll_ctl */
+    _Atomic(uint64_t) receives, sends, accepts; /* system calls */
+    _Atomic(uint64_t) rebuilds;
+} weir_io_counters;
+
+#endif
