@@ -19,7 +19,9 @@ WEIR_BEGIN_DECLS
     X(WEIR_ELIMIT, -4100, "limit exceeded")                                                        \
     X(WEIR_EREADONLY, -4101, "buffer is read-only")                                                \
     X(WEIR_ENOTFOUND, -4102, "not found")                                                          \
-    X(WEIR_ESHUTDOWN, -4103, "executor has shut down")
+    X(WEIR_ESHUTDOWN, -4103, "executor has shut down")                                             \
+    X(WEIR_EREGISTERED, -4104, "registered to an event loop already")                              \
+    X(WEIR_ELOOPTYPE, -4105, "incompatible event loop type")
 
 enum weir_error_code {
 #define WEIR__ERROR_ENUM(name, number, text) name = number,

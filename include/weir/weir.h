@@ -8,20 +8,24 @@
 #ifndef WEIR_WEIR_H
 #define WEIR_WEIR_H
 
+#include <weir/address.h>
 #include <weir/alloc.h>
 #include <weir/api.h>
 #include <weir/buf.h>
+#include <weir/channel.h>
 #include <weir/clock.h>
 #include <weir/error.h>
 #include <weir/executor.h>
 #include <weir/fault.h>
 #include <weir/future.h>
 #include <weir/group.h>
+#include <weir/handler.h>
 #include <weir/leak.h>
 #include <weir/log.h>
 #include <weir/loop.h>
 #include <weir/msg.h>
 #include <weir/node.h>
+#include <weir/pipeline.h>
 #include <weir/pool.h>
 #include <weir/signal.h>
 #include <weir/threads.h>

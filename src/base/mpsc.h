@@ -30,14 +30,38 @@ static inline void weir__mpsc_init(weir_mpsc *queue)
     queue->taken = 0;
 }
 
+/* The producers' end alone, for who keeps what it takes elsewhere. Any thread pushes; the consumer
+ * takes everything, in the order of pushing: NULL when there is nothing. */
+static inline void weir__mpsc_push_to(_Atomic(weir_mpsc_node *) *newest, weir_mpsc_node *node)
+{
+    weir_mpsc_node *before = atomic_load_explicit(newest, memory_order_relaxed);
+    do {
+        node->next = before;
+    } while (!atomic_compare_exchange_weak_explicit(newest, &before, node, memory_order_seq_cst,
+                                                    memory_order_relaxed));
+}
+
+static inline weir_mpsc_node *weir__mpsc_take_from(_Atomic(weir_mpsc_node *) *newest,
+                                                   weir_mpsc_node **last, size_t *count)
+{
+    weir_mpsc_node *node = atomic_exchange_explicit(newest, NULL, memory_order_acquire);
+    weir_mpsc_node *first = NULL;
+    *last = node;
+    *count = 0;
+    while (node != NULL) {
+        weir_mpsc_node *next = node->next;
+        node->next = first;
+        first = node;
+        node = next;
+        ++*count;
+    }
+    return first;
+}
+
 /* Any thread. The node belongs to the queue until it is popped. */
 static inline void weir__mpsc_push(weir_mpsc *queue, weir_mpsc_node *node)
 {
-    weir_mpsc_node *before = atomic_load_explicit(&queue->newest, memory_order_relaxed);
-    do {
-        node->next = before;
-    } while (!atomic_compare_exchange_weak_explicit(&queue->newest, &before, node,
-                                                    memory_order_seq_cst, memory_order_relaxed));
+    weir__mpsc_push_to(&queue->newest, node);
 }
 
 /* Consumer only. Takes over what was pushed until now. */
@@ -45,20 +69,14 @@ static inline void weir__mpsc_take(weir_mpsc *queue)
 {
     if (atomic_load_explicit(&queue->newest, memory_order_seq_cst) == NULL)
         return;
-    weir_mpsc_node *node = atomic_exchange_explicit(&queue->newest, NULL, memory_order_acquire);
-    weir_mpsc_node *last = node, *first = NULL;
-    while (node != NULL) {
-        weir_mpsc_node *next = node->next;
-        node->next = first;
-        first = node;
-        node = next;
-        queue->taken++;
-    }
+    size_t count;
+    weir_mpsc_node *last, *first = weir__mpsc_take_from(&queue->newest, &last, &count);
     if (queue->first == NULL)
         queue->first = first;
     else
         queue->last->next = first;
     queue->last = last;
+    queue->taken += count;
 }
 
 /* Consumer only. Pushes a node itself, behind all that was pushed until now, which is cheaper. */

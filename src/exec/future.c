@@ -100,9 +100,16 @@ static void tell_late(weir_future *future, weir_listener *listener)
     weir__notice_queue(&listener->notice);
 }
 
+static weir_executor *executor_of(const weir_future *future)
+{
+    return future->home != NULL ? future->home->type->executor(future->home) : future->executor;
+}
+
+static void go_and_tell(weir_future *future);
+
 static int run_tell(weir_task *task)
 {
-    tell_here(WEIR_CONTAINER(task, weir_future, task));
+    go_and_tell(WEIR_CONTAINER(task, weir_future, task)); /* its home may have moved */
     return 0;
 }
 
@@ -112,12 +119,9 @@ static void drop_tell(weir_task *task)
     tell_here(WEIR_CONTAINER(task, weir_future, task));
 }
 
-/* This thread has become the teller of `batch`. */
-static void tell(weir_future *future, weir_listener *batch)
+static void go_and_tell(weir_future *future)
 {
-    weir_executor *executor = future->executor;
-    future->batch = batch;
-    weir_future_retain(future);
+    weir_executor *executor = executor_of(future);
     if (executor == NULL || weir_executor_is_current(executor)) {
         tell_here(future);
         return;
@@ -125,6 +129,14 @@ static void tell(weir_future *future, weir_listener *batch)
     future->task = (weir_task){ .run = run_tell, .dropped = drop_tell, .name = "listeners" };
     if (weir__executor_post_always(executor, &future->task) < 0)
         tell_here(future);
+}
+
+/* This thread has become the teller of `batch`. */
+static void tell(weir_future *future, weir_listener *batch)
+{
+    future->batch = batch;
+    weir_future_retain(future);
+    go_and_tell(future);
 }
 
 /* Those that are always complete: success, and each code there is. */
@@ -297,7 +309,7 @@ static bool may_wait_for(const weir_future *future)
     weir_executor *current = weir_executor_current();
     if (current == NULL)
         return true;
-    return current != future->executor && !weir__executor_is_loop(current) &&
+    return current != executor_of(future) && !weir__executor_is_loop(current) &&
            !weir__executor_ends_with(current, future);
 }
 
@@ -383,6 +395,14 @@ weir_promise *weir_promise_new(weir_executor *executor)
     return promise;
 }
 
+weir_promise *weir__promise_new_at(weir_home *home)
+{
+    weir_promise *promise = weir_promise_new(NULL);
+    if (promise != NULL)
+        promise->future.home = home;
+    return promise;
+}
+
 weir_future *weir_promise_future(weir_promise *promise)
 {
     return promise != NULL ? &promise->future : NULL;
@@ -410,6 +430,8 @@ void weir_future_release(weir_future *future)
     while (future != NULL && atomic_load_explicit(&future->refs, memory_order_relaxed) < IMMORTAL &&
            atomic_fetch_sub_explicit(&future->refs, 1, memory_order_acq_rel) == 1) {
         weir_future *source = future->source;
+        if (future->home != NULL)
+            future->home->type->release(future->home);
         if (future->free_value != NULL)
             future->free_value(future->value);
         weir__free(future);

@@ -9,11 +9,23 @@
 
 #include <stdatomic.h>
 
+/* Where listeners run that go with something which can move from executor to executor. */
+typedef struct weir_home weir_home;
+typedef struct weir_home_type {
+    weir_executor *(*executor)(
+        weir_home *home);             /* now; NULL: on the completing thread. Any thread */
+    void (*release)(weir_home *home); /* a promise that was bound to it is gone */
+} weir_home_type;
+struct weir_home {
+    const weir_home_type *type;
+};
+
 struct weir_future {
     _Atomic(uint32_t) refs;
     _Atomic(uint32_t) state;
     int code;
     weir_executor *executor; /* where listeners run; NULL: where it is completed */
+    weir_home *home;         /* instead of the executor */
     void *value;
     weir_value_free_fn free_value;
     weir_future *source;                /* whom the value was taken from, kept alive for it */
@@ -36,6 +48,16 @@ int weir__future_copy(weir_future *to, weir_future *from);
 /* A pending future that is part of an object: counting leaves it alone, the object's owner ends it.
  */
 void weir__future_init(weir_future *future, weir_executor *executor);
+
+/* A pending promise that is bound to a home, and takes a reference to it over. NULL: no memory. */
+weir_promise *weir__promise_new_at(weir_home *home);
+
+/* The result of something whose promise may be NULL. */
+static inline void weir__promise_end(weir_promise *promise, int code)
+{
+    if (promise != NULL)
+        weir_promise_set(promise, code);
+}
 
 /* Waits on this thread alone, without stepping manual groups: 0 or -ETIMEDOUT. */
 int weir__future_wait_here(weir_future *future, int64_t timeout_ns);

@@ -309,8 +309,11 @@ static void loop_close(weir_executor *executor)
     weir_loop *loop = (weir_loop *)executor;
     if (weir_executor_is_current(executor)) {
         let_residents_go(loop);
-        run_deferred(loop);
-        weir__notices_run();
+        /* What was removed last waits for two ends of turns. */
+        while (loop->first_deferred != NULL || weir__notices.first != NULL) {
+            run_deferred(loop);
+            weir__notices_run();
+        }
         /* Its memory stays until the loop's: somebody may be about to wake it. */
         loop->io->type->close(loop->io);
     } else {
@@ -330,6 +333,7 @@ static void loop_destroy(weir_executor *executor)
     weir_loop *loop = (weir_loop *)executor;
     if (loop->io != NULL)
         loop->io->type->destroy(loop->io);
+    weir__spare_deinit(&loop->writes);
     weir__free(loop);
 }
 

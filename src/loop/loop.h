@@ -3,6 +3,7 @@
 #ifndef WEIR_LOOP_LOOP_H
 #define WEIR_LOOP_LOOP_H
 
+#include "base/spare.h"
 #include "exec/executor.h"
 #include "io/counters.h"
 
@@ -55,6 +56,8 @@ struct weir_loop {
     /* A turn with events and tasks leaves its end to be timed by the next one. */
     bool is_turn_open;
     int64_t turn_start_ns, tasks_start_ns;
+
+    weir_spare writes; /* memory of channels' outbound queues */
 
     /* Counters. */
     weir_io_counters io_counters;

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/* Channels: a connection, a listener, a datagram socket or a pipe in memory. */
+#ifndef WEIR_CHANNEL_H
+#define WEIR_CHANNEL_H
+
+#include <weir/address.h>
+#include <weir/api.h>
+#include <weir/error.h>
+#include <weir/future.h>
+#include <weir/loop.h>
+#include <weir/msg.h>
+#include <weir/pipeline.h>
+
+WEIR_BEGIN_DECLS
+
+/*
+ * A channel belongs to one loop at a time, on whose thread all its events are handled. Any thread
+ * may call the functions below: what they ask for happens at once on the loop, and from elsewhere
+ * goes there, in the order of the calls.
+ *
+ * Channels are counted. Whatever hands one out hands out a reference; inside callbacks it is
+ * borrowed. The loop holds one, too, until the channel is closed: giving up a reference does not
+ * close a registered channel. Calls on a channel that is closed fail with WEIR_ECLOSED.
+ */
+typedef struct weir_channel weir_channel;
+
+WEIR_API weir_channel *weir_channel_retain(weir_channel *channel);
+
+/** Gives a reference back; NULL is fine. One that is on no loop is closed with the last. */
+WEIR_API void weir_channel_release(weir_channel *channel);
+
+/* Looking ------------------------------------------------------------------------------------ */
+
+typedef enum weir_channel_state {
+    WEIR_CHANNEL_OPEN,         /* made, or taken off its loop: on none */
+    WEIR_CHANNEL_REGISTERED,   /* on a loop, but neither connected nor bound */
+    WEIR_CHANNEL_ACTIVE,       /* connected, or bound */
+    WEIR_CHANNEL_CLOSING,      /* waits for what is under way */
+    WEIR_CHANNEL_CLOSED,       /* closed, still to be told */
+    WEIR_CHANNEL_UNREGISTERED, /* over: its handlers are gone, too */
+} weir_channel_state;
+
+WEIR_API weir_channel_state weir_channel_get_state(const weir_channel *channel);
+
+/** "open", "registered" and so on. */
+WEIR_API const char *weir_channel_state_name(weir_channel_state state);
+
+/** ACTIVE; and not CLOSING or later. */
+WEIR_API bool weir_channel_is_active(const weir_channel *channel);
+WEIR_API bool weir_channel_is_open(const weir_channel *channel);
+
+/** A number that no other channel of this process has or had. Logs print it as %08llx. */
+WEIR_API uint64_t weir_channel_id(const weir_channel *channel);
+
+/** The listener that accepted it, or what else it is a part of; NULL. Borrowed. */
+WEIR_API weir_channel *weir_channel_parent(const weir_channel *channel);
+
+/** Borrowed; it lives as long as the channel. */
+WEIR_API weir_pipeline *weir_channel_pipeline(weir_channel *channel);
+
+/** The loop it is on, or was on last; NULL before it is registered. */
+WEIR_API weir_loop *weir_channel_loop(const weir_channel *channel);
+
+/** What carries it: "tcp", "embedded". */
+WEIR_API const char *weir_channel_kind(const weir_channel *channel);
+
+/** Its own address and the other side's: 0, WEIR_ENOTFOUND while there is none. */
+WEIR_API int weir_channel_local_address(const weir_channel *channel, weir_address *address);
+WEIR_API int weir_channel_remote_address(const weir_channel *channel, weir_address *address);
+
+/** Complete when the channel is closed: borrowed. */
+WEIR_API weir_future *weir_channel_closed(weir_channel *channel);
+
+/** A promise whose listeners run on the loop that the channel is on. NULL: no memory. */
+WEIR_API weir_promise *weir_channel_promise(weir_channel *channel);
+
+/** What went through it. */
+typedef struct weir_channel_stats {
+    uint64_t bytes_in, messages_in; /* read from the other side */
+    uint64_t bytes_out, messages_out;
+    uint64_t discarded;   /* messages that nobody took */
+    size_t pending_bytes; /* written, and not yet sent */
+} weir_channel_stats;
+
+WEIR_API void weir_channel_get_stats(const weir_channel *channel, weir_channel_stats *stats);
+
+/** One line about a channel, for logs and debuggers: returns the length like snprintf. On its loop,
+ * or when nothing runs. */
+WEIR_API size_t weir_channel_dump(const weir_channel *channel, char *to, size_t size);
+
+/* Doing: through the pipeline, from its tail ------------------------------------------------- */
+
+/*
+ * A promise may be NULL. When there is no memory to carry a call from another thread to the loop,
+ * its promise fails with -ENOMEM; without a promise the channel is closed, unless it was a read or
+ * a flush, which the next one makes up for.
+ */
+
+/** Puts it on a loop. WEIR_EREGISTERED when it is on one, WEIR_ELOOPTYPE when that executor is no
+ * event loop. When the loop takes no tasks any more, the channel is closed. Not through the
+ * pipeline. */
+WEIR_API void weir_channel_register(weir_channel *channel, weir_executor *loop,
+                                    weir_promise *promise);
+
+/** Takes it off its loop, once nothing is under way; what is written meanwhile waits. Then it can
+ * be registered with any loop: nothing is lost, and the order stays. */
+WEIR_API void weir_channel_deregister(weir_channel *channel, weir_promise *promise);
+
+/** Both together: takes it to another loop. */
+WEIR_API void weir_channel_move(weir_channel *channel, weir_executor *loop, weir_promise *promise);
+
+WEIR_API void weir_channel_bind(weir_channel *channel, const weir_address *local,
+                                weir_promise *promise);
+WEIR_API void weir_channel_connect(weir_channel *channel, const weir_address *remote,
+                                   const weir_address *local, weir_promise *promise);
+WEIR_API void weir_channel_disconnect(weir_channel *channel, weir_promise *promise);
+
+/** Asks for one batch of reads; with auto_read, which is the default, weir asks itself. */
+WEIR_API void weir_channel_read(weir_channel *channel);
+
+/** Queues a message; it is sent with the next flush. The message goes with the call. */
+WEIR_API void weir_channel_write(weir_channel *channel, weir_msg *msg, weir_promise *promise);
+WEIR_API void weir_channel_flush(weir_channel *channel);
+WEIR_API void weir_channel_write_and_flush(weir_channel *channel, weir_msg *msg,
+                                           weir_promise *promise);
+
+/** Sends what was written, then tells the other side that no more comes (FIN). Further writes fail
+ * with -EPIPE; reading goes on. */
+WEIR_API void weir_channel_shutdown(weir_channel *channel, weir_promise *promise);
+
+/** Closes now: what was flushed gets one attempt, what is left fails with WEIR_ECLOSED. The promise
+ * succeeds when the channel is closed, also when it was before. */
+WEIR_API void weir_channel_close(weir_channel *channel, weir_promise *promise);
+
+/** Closes in good order: shutdown, then waits until the other side has ended, too, at most for
+ * linger_ms, then close. What it reads meanwhile goes through the pipeline. */
+WEIR_API void weir_channel_finish(weir_channel *channel, weir_promise *promise);
+
+/* Writability -------------------------------------------------------------------------------- */
+
+/** Whether less is queued than the high water mark, or, once it was above, than the low one; and no
+ * user's reason stands against it. */
+WEIR_API bool weir_channel_is_writable(const weir_channel *channel);
+
+/** How many bytes can be written until it is not writable, and have to be sent until it is again; 0
+ * when it is that already. */
+WEIR_API size_t weir_channel_bytes_before_unwritable(const weir_channel *channel);
+WEIR_API size_t weir_channel_bytes_before_writable(const weir_channel *channel);
+
+/** A reason of the user's own, 1 to 31, for or against writing. -EINVAL for another number,
+ * -ENOMEM. */
+WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable);
+
+/* Options ------------------------------------------------------------------------------------ */
+
+/* Name, kind, least, most, default: what every channel has. */
+#define WEIR_OPTIONS(X)                                                                            \
+    X(AUTO_READ, auto_read, BOOL, 0, 1, 1)                                                         \
+    X(ALLOW_HALF_CLOSURE, allow_half_closure, BOOL, 0, 1, 0)                                       \
+    X(PAUSE_WHEN_UNWRITABLE, pause_when_unwritable, BOOL, 0, 1, 0)                                 \
+    X(WRITE_LOW_BYTES, write_low_bytes, BYTES, 0, INT32_MAX, 32768)                                \
+    X(WRITE_HIGH_BYTES, write_high_bytes, BYTES, 1, INT32_MAX, 65536)                              \
+    X(MAX_OUTBOUND_BYTES, max_outbound_bytes, BYTES, 1, INT64_MAX, 16777216)                       \
+    X(MAX_EVENTS_AWAY, max_events_away, COUNT, 1, 1000000, 256)                                    \
+    X(LINGER_MS, linger_ms, MS, 0, 86400000, 5000)                                                 \
+    X(CONNECT_TIMEOUT_MS, connect_timeout_ms, MS, 0, 86400000, 30000)
+
+typedef enum weir_option {
+#define WEIR__OPTION_ENUM(id, name, kind, least, most, normal) WEIR_OPTION_##id,
+    WEIR_OPTIONS(WEIR__OPTION_ENUM)
+#undef WEIR__OPTION_ENUM
+        WEIR_OPTIONS_END
+} weir_option;
+
+typedef enum weir_option_kind {
+    WEIR_KIND_BOOL,
+    WEIR_KIND_COUNT,
+    WEIR_KIND_BYTES,
+    WEIR_KIND_MS,
+} weir_option_kind;
+
+/** What an option is. */
+typedef struct weir_option_info {
+    const char *name;
+    weir_option_kind kind;
+    int64_t least, most, normal;
+} weir_option_info;
+
+/** NULL for a number that is none. */
+WEIR_API const weir_option_info *weir_option_get_info(weir_option option);
+
+/** The option of that name, -EINVAL when there is none. */
+WEIR_API int weir_option_from(const char *name);
+
+/** An option with a value: how lists of them are passed, for a channel or its accepted children. */
+typedef struct weir_option_value {
+    weir_option option;
+    int64_t value;
+} weir_option_value;
+
+/** Sets an option. -EINVAL for a value out of range, or a low water mark above the high one,
+ * -ENOPROTOOPT when this kind of channel does not have it, WEIR_ECLOSED, -ENOMEM; `error` (may be
+ * NULL) names the option and the value. From another thread than the loop's, only the range is
+ * checked before it returns; what fails later is logged. */
+WEIR_API int weir_channel_set_option(weir_channel *channel, weir_option option, int64_t value,
+                                     weir_error *error);
+WEIR_API int weir_channel_get_option(const weir_channel *channel, weir_option option,
+                                     int64_t *value);
+
+/** Sets several, in order, until one fails. */
+WEIR_API int weir_channel_set_options(weir_channel *channel, const weir_option_value *options,
+                                      size_t count, weir_error *error);
+
+/* Attributes --------------------------------------------------------------------------------- */
+
+/** What something that is attached to a channel is: const and static, compared by address. */
+typedef struct weir_attr_key {
+    const char *name;
+    void (*destroy)(void *value); /* the channel goes, or another value comes; NULL: nothing */
+} weir_attr_key;
+
+/** Attaches a value, which is the channel's from then on, also when this fails: NULL takes what
+ * there is away. -EINVAL, -ENOMEM. Any thread. */
+WEIR_API int weir_channel_set_attr(weir_channel *channel, const weir_attr_key *key, void *value);
+
+/** NULL when there is none. Borrowed, until another one is set. Any thread. */
+WEIR_API void *weir_channel_attr(const weir_channel *channel, const weir_attr_key *key);
+
+/* Events that weir fires itself -------------------------------------------------------------- */
+
+/** The other side sends no more, with allow_half_closure: constant, compared by address. */
+WEIR_API extern weir_msg weir_event_input_closed;
+
+WEIR_END_DECLS
+
+#endif

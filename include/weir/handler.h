@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* Handlers: what a pipeline is made of, and what a handler can do from its place in it. */
+#ifndef WEIR_HANDLER_H
+#define WEIR_HANDLER_H
+
+#include <weir/address.h>
+#include <weir/api.h>
+#include <weir/error.h>
+#include <weir/future.h>
+#include <weir/msg.h>
+#include <weir/timer.h>
+
+WEIR_BEGIN_DECLS
+
+typedef struct weir_channel weir_channel;
+typedef struct weir_pipeline weir_pipeline;
+
+/**
+ * A handler's place in one pipeline: what its callbacks get. It belongs to the handler's executor,
+ * which is the channel's loop unless the handler was added with a group of its own: every weir_ctx_
+ * function is called there (asserted in debug builds), from `added` on until the turn of the loop
+ * after that in which `removed` was called.
+ */
+typedef struct weir_ctx weir_ctx;
+
+/**
+ * What a handler does: const and static, one for any number of channels. A callback that is NULL
+ * passes the event on, and costs nothing; one that is there decides itself whether the event goes
+ * on, by calling the function of the same name (weir_ctx_fire_read, weir_ctx_write, ...).
+ *
+ * A message that a callback gets is its own: it passes it on, or releases it. A promise is
+ * borrowed, and may be NULL; whoever does not pass it on completes it, now or later (then it
+ * retains it). Addresses and errors are borrowed for the call.
+ *
+ * Everything is allowed inside every callback: to close the channel, to remove any handler, to
+ * write.
+ */
+typedef struct weir_handler_type {
+    const char *name;  /* for logs, and for a handler that is added without a name */
+    size_t state_size; /* of what weir_ctx_state returns */
+
+    /* It came into the pipeline, and it left it: each once, `removed` also after an `added` that
+     * failed. `added` waits until the channel is registered. */
+    void (*added)(weir_ctx *ctx);
+    void (*removed)(weir_ctx *ctx);
+
+    /* Inbound: from the head to the tail. */
+    void (*on_registered)(weir_ctx *ctx);
+    void (*on_active)(weir_ctx *ctx); /* it is connected, or bound */
+    void (*on_read)(weir_ctx *ctx, weir_msg *msg);
+    void (*on_read_complete)(weir_ctx *ctx); /* the last on_read for now has been */
+    void (*on_event)(weir_ctx *ctx, weir_msg *event);
+    void (*on_writability)(weir_ctx *ctx); /* weir_channel_is_writable has changed */
+    void (*on_inactive)(weir_ctx *ctx);
+    void (*on_unregistered)(weir_ctx *ctx);
+    void (*on_error)(weir_ctx *ctx, const weir_error *error);
+
+    /* Outbound: from the tail to the head, where it is done. */
+    void (*bind)(weir_ctx *ctx, const weir_address *local, weir_promise *promise);
+    void (*connect)(weir_ctx *ctx, const weir_address *remote, const weir_address *local,
+                    weir_promise *promise); /* `local` may be NULL */
+    void (*disconnect)(weir_ctx *ctx, weir_promise *promise);
+    void (*read)(weir_ctx *ctx); /* somebody wants to read */
+    void (*write)(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
+    void (*flush)(weir_ctx *ctx);
+    void (*shutdown)(weir_ctx *ctx, weir_promise *promise);
+    void (*close)(weir_ctx *ctx, weir_promise *promise);
+    void (*deregister)(weir_ctx *ctx, weir_promise *promise);
+
+    /*
+     * What it takes from its neighbours and gives them, for a check when it is added; NULL: it
+     * does not say. A frame decoder takes reads of weir_buf_type and gives reads of its frames'
+     * type.
+     */
+    const weir_msg_type *takes_reads, *gives_reads;
+    const weir_msg_type *takes_writes, *gives_writes;
+} weir_handler_type;
+
+/* Looking ------------------------------------------------------------------------------------ */
+
+/** The handler's own memory in this pipeline: zeroed at first, aligned for everything; NULL when
+ * its type has none. */
+WEIR_API void *weir_ctx_state(const weir_ctx *ctx);
+
+/** What the handler was added with. */
+WEIR_API void *weir_ctx_arg(const weir_ctx *ctx);
+
+/** Its name in the pipeline: borrowed, until it is renamed. */
+WEIR_API const char *weir_ctx_name(const weir_ctx *ctx);
+WEIR_API const weir_handler_type *weir_ctx_type(const weir_ctx *ctx);
+WEIR_API weir_channel *weir_ctx_channel(const weir_ctx *ctx);
+WEIR_API weir_pipeline *weir_ctx_pipeline(const weir_ctx *ctx);
+
+/** Where its callbacks run. */
+WEIR_API weir_executor *weir_ctx_executor(const weir_ctx *ctx);
+
+/** Whether it has been removed; then no more callbacks come. */
+WEIR_API bool weir_ctx_is_removed(const weir_ctx *ctx);
+
+/* Inbound: to the next handler towards the tail ---------------------------------------------- */
+
+WEIR_API void weir_ctx_fire_registered(weir_ctx *ctx);
+WEIR_API void weir_ctx_fire_active(weir_ctx *ctx);
+/** The message goes with the call, here and in all that take one. At the tail it is released, and
+ * counted as discarded. */
+WEIR_API void weir_ctx_fire_read(weir_ctx *ctx, weir_msg *msg);
+WEIR_API void weir_ctx_fire_read_complete(weir_ctx *ctx);
+WEIR_API void weir_ctx_fire_event(weir_ctx *ctx, weir_msg *event);
+WEIR_API void weir_ctx_fire_writability(weir_ctx *ctx);
+WEIR_API void weir_ctx_fire_inactive(weir_ctx *ctx);
+WEIR_API void weir_ctx_fire_unregistered(weir_ctx *ctx);
+/** At the tail it is logged as a warning. */
+WEIR_API void weir_ctx_fire_error(weir_ctx *ctx, const weir_error *error);
+
+/**
+ * The handler has failed. Its own on_error hears of it first, then those towards the tail as each
+ * passes it on. Inside on_error it goes on behind this handler. Inside `added` it removes the
+ * handler, and the error is raised at the head. The origin is the handler's name. A code that is
+ * not negative counts as -EINVAL.
+ */
+WEIR_API void weir_ctx_fail(weir_ctx *ctx, int code, const char *format, ...) WEIR_PRINTF(3, 4);
+
+/* Outbound: to the next handler towards the head --------------------------------------------- */
+
+/*
+ * The promise may be NULL. It is completed when the operation has been done or has failed; a
+ * failure of one that has no promise is told by on_error, from the head, when it was a write, and
+ * then a stream is closed as well, because bytes are never skipped.
+ */
+
+WEIR_API void weir_ctx_bind(weir_ctx *ctx, const weir_address *local, weir_promise *promise);
+WEIR_API void weir_ctx_connect(weir_ctx *ctx, const weir_address *remote, const weir_address *local,
+                               weir_promise *promise);
+WEIR_API void weir_ctx_disconnect(weir_ctx *ctx, weir_promise *promise);
+WEIR_API void weir_ctx_read(weir_ctx *ctx);
+WEIR_API void weir_ctx_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
+WEIR_API void weir_ctx_flush(weir_ctx *ctx);
+WEIR_API void weir_ctx_write_and_flush(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
+WEIR_API void weir_ctx_shutdown(weir_ctx *ctx, weir_promise *promise);
+WEIR_API void weir_ctx_close(weir_ctx *ctx, weir_promise *promise);
+WEIR_API void weir_ctx_deregister(weir_ctx *ctx, weir_promise *promise);
+
+/** Takes this handler out of its pipeline. WEIR_ENOTFOUND when it is out already. */
+WEIR_API int weir_ctx_remove(weir_ctx *ctx);
+
+/* Timers of a handler ------------------------------------------------------------------------ */
+
+/**
+ * A timer that belongs to a handler: it goes with the channel when that moves to another loop, and
+ * is cancelled, without a call, when the handler is removed. Embed it in the handler's state.
+ */
+typedef struct weir_ctx_timer weir_ctx_timer;
+struct weir_ctx_timer {
+    void (*fire)(weir_ctx_timer *timer, weir_ctx *ctx); /* yours */
+    /* weir's: */
+    weir_timer timer;
+    weir_ctx *ctx;
+    weir_list_node node;
+    int64_t left_ns;
+    uint8_t state;
+};
+
+/** Fires once, `delay_ns` from now, on the handler's executor. A timer that waits already gets the
+ * new time. -EINVAL for a removed handler or a timer without `fire`, else as weir_timer_schedule.
+ */
+WEIR_API int weir_ctx_schedule(weir_ctx *ctx, weir_ctx_timer *timer, int64_t delay_ns);
+
+/** Has the timer not fire; it is yours again at once. Nothing when it does not wait. */
+WEIR_API void weir_ctx_cancel(weir_ctx *ctx, weir_ctx_timer *timer);
+
+WEIR_END_DECLS
+
+#endif

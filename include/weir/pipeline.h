@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/* Pipelines: the handlers of a channel, in order. */
+#ifndef WEIR_PIPELINE_H
+#define WEIR_PIPELINE_H
+
+#include <weir/api.h>
+#include <weir/error.h>
+#include <weir/group.h>
+#include <weir/handler.h>
+
+WEIR_BEGIN_DECLS
+
+/*
+ *   transport -> head -> [a] -> [b] -> [c] -> tail      inbound: bytes come in
+ *   transport <- head <- [a] <- [b] <- [c] <- tail      outbound: bytes go out
+ *
+ * Every channel has one, which lives as long as the channel. Handlers are added between its head
+ * and its tail. Any thread may change it. Names are checked, and the change is seen by all that
+ * look, when the call returns; on the channel's loop the change has then been made, from elsewhere
+ * it is on its way there, in order with the same caller's other calls on the channel. A channel
+ * that is not registered yet belongs to the thread that makes it.
+ *
+ * Names are copied. They must not be empty or contain '#', which marks the names weir gives to
+ * handlers that are added with NULL for a name.
+ *
+ * Adding returns 0; -EINVAL for a NULL or a bad name; -EEXIST when the name is used; -EPROTOTYPE
+ * when the handler and a neighbour declare message types that do not fit, which the log says;
+ * WEIR_ENOTFOUND when there is no handler of the name `base`; WEIR_ECLOSED; -ENOMEM. It costs one
+ * allocation, state and name included.
+ */
+typedef struct weir_pipeline weir_pipeline;
+
+WEIR_API int weir_pipeline_add_first(weir_pipeline *pipeline, const char *name,
+                                     const weir_handler_type *type, void *arg);
+WEIR_API int weir_pipeline_add_last(weir_pipeline *pipeline, const char *name,
+                                    const weir_handler_type *type, void *arg);
+WEIR_API int weir_pipeline_add_before(weir_pipeline *pipeline, const char *base, const char *name,
+                                      const weir_handler_type *type, void *arg);
+WEIR_API int weir_pipeline_add_after(weir_pipeline *pipeline, const char *base, const char *name,
+                                     const weir_handler_type *type, void *arg);
+
+typedef enum weir_place {
+    WEIR_PLACE_FIRST,
+    WEIR_PLACE_LAST,
+    WEIR_PLACE_BEFORE,
+    WEIR_PLACE_AFTER,
+} weir_place;
+
+/** All that can be said about a handler that is added. */
+typedef struct weir_handler_config {
+    const weir_handler_type *type;
+    const char *name; /* NULL: weir gives it one */
+    void *arg;
+    weir_place place;
+    const char *base; /* of WEIR_PLACE_BEFORE and _AFTER */
+
+    /* Its callbacks run on an executor of this group instead of the channel's loop, always the same
+     * one for all handlers of a channel that have the same group. Events are carried there and
+     * back in order; while more are on their way than max_events_away of the channel, it does not
+     * read. Must outlive the channel. NULL: on the loop. */
+    weir_group *group;
+} weir_handler_config;
+
+/** Adds a handler; what is wrong is told in words, too (NULL: it is not). */
+WEIR_API int weir_pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config,
+                               weir_error *error);
+
+/** Makes up a channel's pipeline: 0, or a negative code. On the channel's loop. */
+typedef int (*weir_init_fn)(weir_channel *channel, void *arg);
+
+/** Has `init` called once, when the channel is registered, to add handlers. When it fails, the
+ * channel is closed. */
+WEIR_API int weir_pipeline_add_initializer(weir_pipeline *pipeline, weir_init_fn init, void *arg);
+
+/** Takes a handler out: its `removed` is called on its executor, and no other callback after it.
+ * WEIR_ENOTFOUND; on the loop it cannot fail otherwise, from elsewhere with -ENOMEM. */
+WEIR_API int weir_pipeline_remove(weir_pipeline *pipeline, const char *name);
+
+/** Puts another handler in the place of one: the new one is added, then the old one removed, with
+ * no event in between. Fails as adding does, and then the old one stays. `new_name` may be the old
+ * one. */
+WEIR_API int weir_pipeline_replace(weir_pipeline *pipeline, const char *name, const char *new_name,
+                                   const weir_handler_type *type, void *arg);
+
+/** Gives a handler another name. */
+WEIR_API int weir_pipeline_rename(weir_pipeline *pipeline, const char *name, const char *new_name);
+
+/* Looking, on any thread --------------------------------------------------------------------- */
+
+/** A copy of what there is to know about a handler. */
+typedef struct weir_handler_info {
+    const weir_handler_type *type;
+    void *arg;
+    weir_executor *executor; /* where its callbacks run; NULL: the channel is on no loop yet */
+    char name[64];           /* cut when it is longer */
+} weir_handler_info;
+
+/** The handler of a name, or the first of a type. WEIR_ENOTFOUND. `info` may be NULL. */
+WEIR_API int weir_pipeline_find(weir_pipeline *pipeline, const char *name, weir_handler_info *info);
+WEIR_API int weir_pipeline_find_type(weir_pipeline *pipeline, const weir_handler_type *type,
+                                     weir_handler_info *info);
+
+/** The handler at a place, counted from the head's side, without head and tail; WEIR_ENOTFOUND
+ * behind the last. And how many there are. */
+WEIR_API int weir_pipeline_at(weir_pipeline *pipeline, size_t index, weir_handler_info *info);
+WEIR_API size_t weir_pipeline_count(weir_pipeline *pipeline);
+
+/** Writes the names, head's side first, as "a, b, c", and returns the length like snprintf. */
+WEIR_API size_t weir_pipeline_names(weir_pipeline *pipeline, char *to, size_t size);
+
+/** The context of a handler, NULL when there is none of that name. On the channel's loop only. */
+WEIR_API weir_ctx *weir_pipeline_ctx(weir_pipeline *pipeline, const char *name);
+
+WEIR_API weir_channel *weir_pipeline_channel(weir_pipeline *pipeline);
+
+/* Events from outside ------------------------------------------------------------------------ */
+
+/** Sends an event or an error through the pipeline, from the head. The message goes with the call.
+ * Any thread. */
+WEIR_API void weir_pipeline_fire_event(weir_pipeline *pipeline, weir_msg *event);
+WEIR_API void weir_pipeline_fire_error(weir_pipeline *pipeline, int code, const char *format, ...)
+    WEIR_PRINTF(3, 4);
+
+/** The same for a message that was read: for what speaks to a channel in the transport's place. */
+WEIR_API void weir_pipeline_fire_read(weir_pipeline *pipeline, weir_msg *msg);
+WEIR_API void weir_pipeline_fire_read_complete(weir_pipeline *pipeline);
+
+WEIR_END_DECLS
+
+#endif

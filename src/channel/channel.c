@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: MIT */
+/* Channels: counting, reading, writing, and what can be seen from outside. */
+#include "channel/channel.h"
+
+#include "base/counter.h"
+#include "channel/extras.h"
+#include "channel/inbox.h"
+#include "exec/executor.h"
+
+#include <weir/log.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+
+static void destroy_nothing(weir_msg *msg)
+{
+    (void)msg;
+}
+
+static const weir_msg_type event_type = { .name = "event", .destroy = destroy_nothing };
+weir_msg weir_event_input_closed = WEIR_MSG_CONSTANT(&event_type);
+
+/* Locks: for moments, so a few serve all channels. ------------------------------------------- */
+
+#define LOCKS 64
+static struct {
+    _Alignas(64) pthread_mutex_t mutex;
+} locks[LOCKS] = { [0 ... LOCKS - 1] = { PTHREAD_MUTEX_INITIALIZER } };
+
+void weir__channel_lock(const weir_channel *channel)
+{
+    pthread_mutex_lock(&locks[channel->id % LOCKS].mutex);
+}
+
+void weir__channel_unlock(const weir_channel *channel)
+{
+    pthread_mutex_unlock(&locks[channel->id % LOCKS].mutex);
+}
+
+/* Counting ------------------------------------------------------------------------------------- */
+
+static weir_executor *home_executor(weir_home *home)
+{
+    weir_loop *loop = weir__channel_loop(WEIR_CONTAINER(home, weir_channel, home));
+    return loop != NULL ? &loop->base : NULL;
+}
+
+static void release_home(weir_home *home)
+{
+    weir_channel_release(WEIR_CONTAINER(home, weir_channel, home));
+}
+
+static const weir_home_type home_type = { home_executor, release_home };
+
+static void tell_writability(weir_notice *notice);
+
+void weir__channel_init(weir_channel *channel, const weir_transport *transport,
+                        weir_channel *parent)
+{
+    static _Atomic(uint64_t) next_id;
+    *channel = (weir_channel){
+        .transport = transport,
+        .parent = weir_channel_retain(parent),
+        .id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed) + 1,
+        .inbox_task = { weir__inbox_run, weir__inbox_dropped, "channel calls", { NULL } },
+        .home = { &home_type },
+        .is_auto_read = true,
+        .writability.run = tell_writability,
+    };
+    channel->low_bytes = (uint32_t)weir_option_get_info(WEIR_OPTION_WRITE_LOW_BYTES)->normal;
+    channel->high_bytes = (uint32_t)weir_option_get_info(WEIR_OPTION_WRITE_HIGH_BYTES)->normal;
+    atomic_init(&channel->refs, 1);
+    weir__future_init(&channel->closed, NULL);
+    channel->closed.home = &channel->home;
+    weir__pipeline_init(&channel->pipeline, channel);
+}
+
+weir_channel *weir_channel_retain(weir_channel *channel)
+{
+    if (channel != NULL)
+        atomic_fetch_add_explicit(&channel->refs, 1, memory_order_relaxed);
+    return channel;
+}
+
+static void destroy(weir_channel *channel)
+{
+    weir_channel *parent = channel->parent;
+    if (weir__lifecycle_begin_close(&channel->life) == 0)
+        channel->transport->close(channel);
+    weir__outbound_fail(&channel->outbound, NULL, WEIR_ECLOSED);
+    weir__pipeline_deinit(&channel->pipeline);
+    weir__channel_free_extras(channel);
+    channel->transport->destroy(channel);
+    weir_channel_release(parent);
+}
+
+void weir_channel_release(weir_channel *channel)
+{
+    if (channel == NULL || atomic_fetch_sub_explicit(&channel->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (weir__channel_loop(channel) == NULL) {
+        destroy(channel); /* it never was on a loop, or is over */
+        return;
+    }
+    /* Taken off its loop, and forgotten: it is closed there, which holds it until then. */
+    atomic_store_explicit(&channel->refs, 1, memory_order_relaxed);
+    weir__inbox_push_missed(channel, WEIR__MISSED_CLOSE);
+    weir_channel_release(channel);
+}
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+static void update_reading(weir_channel *channel)
+{
+    bool is_active = weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE;
+    bool is_wanted = (channel->is_read_wanted || channel->is_in_batch) && is_active &&
+                     channel->pauses == 0 && !channel->is_input_ended;
+    if (is_wanted == channel->is_reading)
+        return;
+    channel->is_reading = is_wanted;
+    if (is_wanted)
+        channel->transport->start_reading(channel);
+    else
+        channel->transport->stop_reading(channel);
+}
+
+void weir__channel_read_now(weir_channel *channel)
+{
+    channel->is_read_wanted = true;
+    update_reading(channel);
+}
+
+void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read)
+{
+    bool was_auto_read = channel->is_auto_read;
+    channel->is_auto_read = is_auto_read;
+    if (is_auto_read && !was_auto_read) {
+        weir_channel_read(channel);
+    } else if (!is_auto_read && was_auto_read) {
+        channel->is_read_wanted = false;
+        channel->is_in_batch = false;
+        update_reading(channel);
+    }
+}
+
+void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paused)
+{
+    uint8_t pauses = is_paused ? channel->pauses | reason : channel->pauses & (uint8_t)~reason;
+    if (pauses == channel->pauses)
+        return;
+    channel->pauses = pauses;
+    update_reading(channel);
+}
+
+/* A request for reads is used up by the first of a batch; one that comes meanwhile is for the
+ * next. */
+void weir__channel_read(weir_channel *channel, weir_msg *msg)
+{
+    if (!channel->is_in_batch) {
+        channel->is_in_batch = true;
+        channel->is_read_wanted = false;
+    }
+    weir__counter_add(&channel->messages_in, 1);
+    weir__counter_add(&channel->bytes_in, weir_msg_size(msg));
+    weir__event_enter(channel, &(weir_event){ .kind = WEIR_EV_READ, .msg = msg });
+}
+
+void weir__channel_read_complete(weir_channel *channel)
+{
+    channel->is_in_batch = false;
+    weir__pipeline_fire(channel, WEIR_EV_READ_COMPLETE);
+    update_reading(channel);
+}
+
+void weir__channel_read_ended(weir_channel *channel, int code)
+{
+    if (channel->is_input_ended || weir__channel_is_closing(channel))
+        return;
+    channel->is_input_ended = true;
+    update_reading(channel);
+    if (code < 0) {
+        weir__pipeline_fire_code(channel, code, "reading failed");
+        weir__channel_close_now(channel, NULL);
+    } else if (!channel->allows_half_closure || channel->is_output_shut) {
+        weir__channel_close_now(channel, NULL);
+    } else {
+        weir__event_enter(channel,
+                          &(weir_event){ .kind = WEIR_EV_EVENT, .msg = &weir_event_input_closed });
+        weir__finish_input_ended(channel);
+    }
+}
+
+/* Writing -------------------------------------------------------------------------------------- */
+
+void weir__channel_lost(weir_channel *channel, int code)
+{
+    weir__pipeline_fire_code(channel, code, "a write failed");
+    if (channel->transport->is_stream)
+        weir__channel_close_now(channel, NULL);
+}
+
+/* 0 when the message may be queued. */
+static int check_write(weir_channel *channel, const weir_msg *msg, weir_promise *promise)
+{
+    const weir_transport *transport = channel->transport;
+    size_t room = (size_t)weir__channel_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES);
+    size_t bytes = weir__outbound_bytes(&channel->outbound);
+    if (weir__channel_is_closing(channel))
+        return WEIR_ECLOSED;
+    if (channel->is_output_ended)
+        return -EPIPE;
+    if (transport->takes != NULL && !transport->takes(channel, msg))
+        return -EOPNOTSUPP;
+    if (bytes > room || weir_msg_size(msg) > room - bytes)
+        return WEIR_ELIMIT;
+    if (promise != NULL && weir_future_is_done(weir_promise_future(promise)))
+        return -ECANCELED;
+    return 0;
+}
+
+void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise)
+{
+    int code = check_write(channel, msg, promise);
+    if (code == 0)
+        code = weir__outbound_add(&channel->outbound, weir__channel_spare(channel), msg, promise);
+    if (code == 0) {
+        weir__channel_weigh(channel);
+        return;
+    }
+    weir_msg_release(msg);
+    if (promise != NULL)
+        weir_promise_set(promise, code);
+    else if (code != WEIR_ECLOSED)
+        weir__channel_lost(channel, code);
+}
+
+static void shut_output(weir_channel *channel)
+{
+    weir_promise *promise = channel->shutdown_promise;
+    channel->shutdown_promise = NULL;
+    channel->is_output_shut = true;
+    if (channel->transport->shutdown != NULL)
+        channel->transport->shutdown(channel, promise);
+    else
+        weir__promise_end(promise, -EOPNOTSUPP);
+    weir_promise_release(promise);
+    if (channel->is_input_ended)
+        weir__channel_close_now(channel, NULL);
+}
+
+static void shut_output_when_sent(weir_channel *channel)
+{
+    if (channel->is_output_ended && !channel->is_output_shut &&
+        weir__outbound_is_empty(&channel->outbound) &&
+        weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE)
+        shut_output(channel);
+}
+
+void weir__channel_resume_output(weir_channel *channel)
+{
+    if (weir__outbound_has_flushed(&channel->outbound) && !channel->is_leaving &&
+        weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE)
+        channel->transport->flush(channel);
+    shut_output_when_sent(channel);
+}
+
+/* What is flushed before the channel is connected goes out when it is. */
+void weir__channel_flush_now(weir_channel *channel)
+{
+    weir__outbound_flush(&channel->outbound);
+    weir__channel_resume_output(channel);
+}
+
+void weir__channel_sent(weir_channel *channel, int code)
+{
+    weir_outbound *queue = &channel->outbound;
+    if (code < 0 && weir__outbound_fail(queue, weir__channel_spare(channel), code))
+        weir__pipeline_fire_code(channel, code, "sending failed");
+    weir__channel_weigh(channel);
+    if (code < 0)
+        weir__channel_close_now(channel, NULL);
+    else
+        shut_output_when_sent(channel);
+}
+
+void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise)
+{
+    if (channel->is_output_ended) {
+        weir__promise_end(promise, channel->is_output_shut ? 0 : -EALREADY);
+        return;
+    }
+    channel->is_output_ended = true;
+    channel->shutdown_promise = weir_promise_retain(promise);
+    weir__channel_flush_now(channel);
+}
+
+/* Writability ---------------------------------------------------------------------------------- */
+
+static bool is_unwritable(const weir_channel *channel)
+{
+    return atomic_load_explicit(&channel->unwritable, memory_order_relaxed) != 0;
+}
+
+/* Crossings that undid each other meanwhile are nobody's concern. */
+static void tell_writability(weir_notice *notice)
+{
+    weir_channel *channel = WEIR_CONTAINER(notice, weir_channel, writability);
+    channel->is_writability_queued = false;
+    if (channel->is_told_unwritable != is_unwritable(channel)) {
+        channel->is_told_unwritable = is_unwritable(channel);
+        if (!weir__channel_is_closing(channel))
+            weir__pipeline_fire(channel, WEIR_EV_WRITABILITY);
+    }
+    weir_channel_release(channel);
+}
+
+void weir__channel_weigh(weir_channel *channel)
+{
+    size_t bytes = weir__outbound_bytes(&channel->outbound);
+    if (bytes > channel->high_bytes)
+        atomic_fetch_or_explicit(&channel->unwritable, WEIR__UNWRITABLE, memory_order_relaxed);
+    else if (bytes <= channel->low_bytes && is_unwritable(channel))
+        atomic_fetch_and_explicit(&channel->unwritable, ~WEIR__UNWRITABLE, memory_order_relaxed);
+    bool is_paused = channel->pauses & WEIR__PAUSE_UNWRITABLE;
+    if (is_paused || channel->pauses_when_unwritable)
+        weir__channel_set_pause(channel, WEIR__PAUSE_UNWRITABLE,
+                                channel->pauses_when_unwritable && is_unwritable(channel));
+    if (channel->is_writability_queued || channel->is_told_unwritable == is_unwritable(channel))
+        return;
+    channel->is_writability_queued = true;
+    weir_channel_retain(channel);
+    weir__notice_queue(&channel->writability);
+}
+
+int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable)
+{
+    if (channel == NULL || reason < 1 || reason > 31)
+        return -EINVAL;
+    if (is_writable)
+        atomic_fetch_and_explicit(&channel->unwritable, ~(1u << reason), memory_order_relaxed);
+    else
+        atomic_fetch_or_explicit(&channel->unwritable, 1u << reason, memory_order_relaxed);
+    if (weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_UNREGISTERED)
+        return 0;
+    if (weir__channel_is_mine(channel))
+        weir__channel_weigh(channel);
+    else
+        weir__inbox_push_missed(channel, WEIR__MISSED_WEIGH);
+    return 0;
+}
+
+/* With what other threads have written, and the loop has not seen yet. */
+static size_t pending_bytes(const weir_channel *channel)
+{
+    return weir__outbound_bytes(&channel->outbound) +
+           atomic_load_explicit(&channel->inbox_bytes, memory_order_relaxed);
+}
+
+bool weir_channel_is_writable(const weir_channel *channel)
+{
+    return channel != NULL && !is_unwritable(channel) &&
+           pending_bytes(channel) <= channel->high_bytes && !weir__channel_is_closing(channel);
+}
+
+size_t weir_channel_bytes_before_unwritable(const weir_channel *channel)
+{
+    return weir_channel_is_writable(channel) ? channel->high_bytes - pending_bytes(channel) + 1 : 0;
+}
+
+size_t weir_channel_bytes_before_writable(const weir_channel *channel)
+{
+    if (channel == NULL || weir_channel_is_writable(channel))
+        return 0;
+    size_t pending = pending_bytes(channel);
+    return pending > channel->low_bytes ? pending - channel->low_bytes : 0;
+}
+
+/* Looking -------------------------------------------------------------------------------------- */
+
+weir_channel_state weir_channel_get_state(const weir_channel *channel)
+{
+    return weir__lifecycle_state(&channel->life);
+}
+
+const char *weir_channel_state_name(weir_channel_state state)
+{
+    static const char *const names[] = { "open",    "registered", "active",
+                                         "closing", "closed",     "unregistered" };
+    return (unsigned)state < sizeof names / sizeof *names ? names[state] : "?";
+}
+
+bool weir_channel_is_active(const weir_channel *channel)
+{
+    return weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE;
+}
+
+bool weir_channel_is_open(const weir_channel *channel)
+{
+    return !weir__channel_is_closing(channel);
+}
+
+uint64_t weir_channel_id(const weir_channel *channel)
+{
+    return channel->id;
+}
+
+weir_channel *weir_channel_parent(const weir_channel *channel)
+{
+    return channel->parent;
+}
+
+weir_pipeline *weir_channel_pipeline(weir_channel *channel)
+{
+    return channel != NULL ? &channel->pipeline : NULL;
+}
+
+weir_loop *weir_channel_loop(const weir_channel *channel)
+{
+    return weir__channel_loop(channel);
+}
+
+const char *weir_channel_kind(const weir_channel *channel)
+{
+    return channel->transport->name;
+}
+
+int weir_channel_local_address(const weir_channel *channel, weir_address *address)
+{
+    *address = (weir_address){ 0 };
+    return channel->transport->local_address != NULL
+               ? channel->transport->local_address(channel, address)
+               : WEIR_ENOTFOUND;
+}
+
+int weir_channel_remote_address(const weir_channel *channel, weir_address *address)
+{
+    *address = (weir_address){ 0 };
+    return channel->transport->remote_address != NULL
+               ? channel->transport->remote_address(channel, address)
+               : WEIR_ENOTFOUND;
+}
+
+weir_future *weir_channel_closed(weir_channel *channel)
+{
+    return &channel->closed;
+}
+
+weir_promise *weir_channel_promise(weir_channel *channel)
+{
+    if (channel == NULL)
+        return NULL;
+    weir_promise *promise = weir__promise_new_at(&channel->home);
+    if (promise != NULL)
+        weir_channel_retain(channel);
+    return promise;
+}
+
+void weir_channel_get_stats(const weir_channel *channel, weir_channel_stats *stats)
+{
+    *stats = (weir_channel_stats){
+        .bytes_in = weir__counter_get(&channel->bytes_in),
+        .messages_in = weir__counter_get(&channel->messages_in),
+        .bytes_out = weir__counter_get(&channel->outbound.bytes_out),
+        .messages_out = weir__counter_get(&channel->outbound.messages_out),
+        .discarded = weir__counter_get(&channel->discarded),
+        .pending_bytes = pending_bytes(channel),
+    };
+}
+
+size_t weir_channel_dump(const weir_channel *channel, char *to, size_t size)
+{
+    weir_channel_stats stats;
+    weir_address address;
+    char local[WEIR_ADDRESS_TEXT_MAX], remote[WEIR_ADDRESS_TEXT_MAX];
+    weir_loop *loop = weir__channel_loop(channel);
+    weir_channel_get_stats(channel, &stats);
+    weir_channel_local_address(channel, &address);
+    weir_address_text(&address, local, sizeof local);
+    weir_channel_remote_address(channel, &address);
+    weir_address_text(&address, remote, sizeof remote);
+    int length =
+        snprintf(to, size,
+                 "%08llx %s %s on %s, local %s, remote %s, %s%s%s, in %llu messages %llu bytes, "
+                 "out %llu messages %llu bytes, %zu bytes pending: ",
+                 (unsigned long long)channel->id, channel->transport->name,
+                 weir_channel_state_name(weir_channel_get_state(channel)),
+                 loop != NULL ? weir_executor_name(&loop->base) : "no loop", local, remote,
+                 channel->is_reading    ? "reading"
+                 : channel->pauses != 0 ? "paused"
+                                        : "not reading",
+                 channel->is_input_ended ? ", input ended" : "",
+                 weir_channel_is_writable(channel) ? ", writable" : "",
+                 (unsigned long long)stats.messages_in, (unsigned long long)stats.bytes_in,
+                 (unsigned long long)stats.messages_out, (unsigned long long)stats.bytes_out,
+                 stats.pending_bytes);
+    size_t used = (size_t)length < size ? (size_t)length : size;
+    weir_pipeline *pipeline = (weir_pipeline *)(uintptr_t)&channel->pipeline;
+    return (size_t)length + weir_pipeline_names(pipeline, to + used, size - used);
+}

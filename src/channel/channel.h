@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/* The channel itself, for the files of this layer and the transports. */
+#ifndef WEIR_CHANNEL_CHANNEL_H
+#define WEIR_CHANNEL_CHANNEL_H
+
+#include "base/list.h"
+#include "base/mpsc.h"
+#include "channel/lifecycle.h"
+#include "channel/outbound.h"
+#include "channel/pipeline.h"
+#include "channel/transport.h"
+#include "exec/future.h"
+#include "exec/notice.h"
+#include "loop/loop.h"
+
+#include <weir/channel.h>
+
+/* Why a channel does not read though somebody wants to. */
+enum {
+    WEIR__PAUSE_UNWRITABLE = 1, /* the option pause_when_unwritable */
+    WEIR__PAUSE_AWAY = 2,       /* too many events are on their way to handlers elsewhere */
+    WEIR__PAUSE_LEAVING = 4,    /* it is being taken off its loop */
+};
+
+/* The reason of the water marks among those against writing. */
+#define WEIR__UNWRITABLE 1u
+
+struct weir_channel {
+    /* Set once. */
+    const weir_transport *transport;
+    weir_channel *parent;
+    uint64_t id;
+
+    /* Any thread's. */
+    _Atomic(uint32_t) refs;
+    _Atomic(uint32_t) unwritable;    /* reasons against writing, one bit each */
+    _Atomic(weir_loop *) loop;       /* NULL before the first, and when it is over */
+    _Atomic(weir_mpsc_node *) inbox; /* calls from elsewhere, see inbox.c */
+    _Atomic(size_t) inbox_bytes;     /* of writes among them */
+    _Atomic(bool) is_inbox_posted;   /* its task is on its way */
+    _Atomic(uint8_t) missed;         /* calls there was no memory for */
+    weir_task inbox_task;            /* takes the inbox to the loop */
+    weir_home home;                  /* where its promises' listeners run */
+    weir_future closed;
+    _Atomic(struct weir_channel_extras *) extras; /* what few channels need, NULL until then */
+
+    /* The loop's. */
+    weir_mpsc_node *calls; /* taken from the inbox, not yet performed */
+    weir_resident resident;
+    weir_lifecycle life;
+    bool is_news_queued, is_writability_queued;
+    bool is_told_unwritable;
+    _Atomic(bool) is_auto_read, allows_half_closure, pauses_when_unwritable; /* others read them */
+    bool is_read_wanted;  /* somebody asked for a batch that has not begun */
+    bool is_reading;      /* the transport was told to read */
+    bool is_in_batch;     /* between the first read and its end */
+    bool is_input_ended;  /* the other side sends no more */
+    bool is_output_ended; /* no more writes */
+    bool is_output_shut;  /* and the other side was told */
+    bool is_leaving;      /* deregistration is under way */
+    bool is_held_by_loop; /* the loop has a reference */
+    bool is_arriving;     /* it has got a new loop, which has not heard of it yet */
+    uint8_t pauses;       /* why it does not read */
+    uint32_t away;        /* events on their way to handlers elsewhere */
+    uint32_t resting;     /* removed contexts that the loop will free */
+    _Atomic(uint32_t) low_bytes, high_bytes; /* others read them */
+    weir_promise *loop_promise;              /* of coming to a loop, or leaving it */
+    weir_promise *close_promise, *shutdown_promise;
+    weir_notice news, writability;
+    weir_deferred deferred; /* the last step of closing, then of freeing */
+    weir_outbound outbound;
+    weir_pipeline pipeline;
+    _Atomic(uint64_t) bytes_in, messages_in, discarded;
+};
+
+static inline weir_loop *weir__channel_loop(const weir_channel *channel)
+{
+    return atomic_load_explicit(&channel->loop, memory_order_acquire);
+}
+
+/* Whether this thread may touch what is the loop's. */
+static inline bool weir__channel_is_mine(const weir_channel *channel)
+{
+    weir_loop *loop = weir__channel_loop(channel);
+    return loop == NULL || weir_executor_is_current(&loop->base);
+}
+
+/* Where entries of the outbound queue come from; NULL before there is a loop. */
+static inline weir_spare *weir__channel_spare(const weir_channel *channel)
+{
+    weir_loop *loop = weir__channel_loop(channel);
+    return loop != NULL && weir_executor_is_current(&loop->base) ? &loop->writes : NULL;
+}
+
+static inline bool weir__channel_is_closing(const weir_channel *channel)
+{
+    return weir__lifecycle_state(&channel->life) >= WEIR_CHANNEL_CLOSING;
+}
+
+/* The ends of operations, at the head. On the loop. */
+void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise);
+void weir__channel_flush_now(weir_channel *channel);
+void weir__channel_read_now(weir_channel *channel);
+void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise);
+void weir__channel_close_now(weir_channel *channel, weir_promise *promise);
+void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise);
+
+/* It is active, and something waited for that: sends it, and ends the output if that was wished. */
+void weir__channel_resume_output(weir_channel *channel);
+
+/* Leaves its loop, if it wants to and nothing holds it there any more. */
+void weir__channel_try_to_leave(weir_channel *channel);
+
+/* On its new loop: registers there. */
+void weir__channel_arrive(weir_channel *channel);
+
+void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read);
+
+/* Stops or allows reading, for one reason. */
+void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paused);
+
+/* A write failed that nobody is told about: an error from the head, and the end of a stream. */
+void weir__channel_lost(weir_channel *channel, int code);
+
+/* The water marks or what is queued has changed. */
+void weir__channel_weigh(weir_channel *channel);
+
+/* The lock of what other threads look at: names, attributes. A few share one. */
+void weir__channel_lock(const weir_channel *channel);
+void weir__channel_unlock(const weir_channel *channel);
+
+#endif

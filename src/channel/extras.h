@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* What few channels need: made on first use. */
+#ifndef WEIR_CHANNEL_EXTRAS_H
+#define WEIR_CHANNEL_EXTRAS_H
+
+#include "channel/channel.h"
+
+typedef struct weir_attr weir_attr;
+struct weir_attr {
+    weir_attr *next;
+    const weir_attr_key *key;
+    void *value;
+};
+
+/* Which executor of a group serves a channel's handlers. */
+typedef struct weir_pin weir_pin;
+struct weir_pin {
+    weir_pin *next;
+    weir_group *group;
+    weir_executor *executor;
+};
+
+typedef struct weir_channel_extras {
+    weir_attr *attrs; /* under the channel's lock */
+
+    /* The loop's. */
+    weir_list timers; /* of handlers */
+    weir_pin *pins;
+    _Atomic(int64_t) options[WEIR_OPTIONS_END]; /* those without a place of their own */
+
+    /* Finishing. While it lingers, the timer holds a reference to the channel. */
+    weir_channel *channel;
+    weir_timer linger;
+    weir_listener on_shutdown;
+    weir_promise *finish_promise;
+    bool is_finishing, is_lingering;
+
+    /* Moving. */
+    weir_loop *move_to;
+    weir_promise *move_promise;
+} weir_channel_extras;
+
+/* NULL when there are none yet. */
+static inline weir_channel_extras *weir__channel_extras(const weir_channel *channel)
+{
+    return atomic_load_explicit(&channel->extras, memory_order_acquire);
+}
+
+/* Makes them when there are none: NULL without memory. Any thread. */
+weir_channel_extras *weir__channel_need_extras(weir_channel *channel);
+
+/* With the channel. */
+void weir__channel_free_extras(weir_channel *channel);
+
+int64_t weir__channel_option(const weir_channel *channel, weir_option option);
+
+/* Whether the end of the other side's bytes ends the channel, too. */
+void weir__finish_input_ended(weir_channel *channel);
+
+bool weir__channel_is_finishing(weir_channel *channel);
+
+/* The channel closes: nothing of finishing goes on. */
+void weir__finish_closed(weir_channel *channel);
+
+#endif

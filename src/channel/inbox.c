@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/* The inbox of a channel. */
+#include "channel/inbox.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <string.h>
+
+/*
+ * Calls wait in a stack that anybody pushes to. One task, which is part of the channel, takes them
+ * to the loop, so the order of each caller's calls holds also when the channel moves: the task
+ * finds out that it is on the wrong loop and goes on to the right one, with the calls that are
+ * left. While it is posted the channel is kept alive. Who posts it and finds that the loop has
+ * ended performs the calls himself; as the flag is his, he is alone with the channel.
+ */
+
+static void drain(weir_channel *channel);
+
+/* The flag was just set, or stays set: takes the task where the channel is. */
+static void post(weir_channel *channel)
+{
+    weir_loop *loop = weir__channel_loop(channel);
+    if (loop == NULL || weir__executor_post_always(&loop->base, &channel->inbox_task) < 0)
+        drain(channel);
+}
+
+static void schedule(weir_channel *channel)
+{
+    if (atomic_exchange_explicit(&channel->is_inbox_posted, true, memory_order_seq_cst))
+        return;
+    weir_channel_retain(channel);
+    post(channel);
+}
+
+void weir__inbox_push(weir_channel *channel, weir_call *call)
+{
+    weir__mpsc_push_to(&channel->inbox, &call->node);
+    schedule(channel);
+}
+
+void weir__inbox_push_missed(weir_channel *channel, uint8_t missed)
+{
+    atomic_fetch_or_explicit(&channel->missed, missed, memory_order_seq_cst);
+    schedule(channel);
+}
+
+void weir__inbox_follow(weir_channel *channel)
+{
+    schedule(channel);
+}
+
+static bool has_more(weir_channel *channel)
+{
+    return atomic_load_explicit(&channel->inbox, memory_order_seq_cst) != NULL ||
+           atomic_load_explicit(&channel->missed, memory_order_seq_cst) != 0;
+}
+
+static void perform_missed(weir_channel *channel)
+{
+    uint8_t missed = atomic_exchange_explicit(&channel->missed, 0, memory_order_seq_cst);
+    if (missed & WEIR__MISSED_WEIGH)
+        weir__channel_weigh(channel);
+    if (missed & WEIR__MISSED_FLUSH)
+        weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });
+    if (missed & WEIR__MISSED_READ)
+        weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_READ });
+    if (missed & WEIR__MISSED_CLOSE)
+        weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_CLOSE });
+}
+
+/* Performs the calls that are there now; false when the channel went to another loop meanwhile. */
+static bool perform(weir_channel *channel)
+{
+    weir_loop *loop = weir__channel_loop(channel);
+    size_t count;
+    weir_mpsc_node *last;
+    if (channel->calls == NULL)
+        channel->calls = weir__mpsc_take_from(&channel->inbox, &last, &count);
+    while (channel->calls != NULL || channel->is_arriving) {
+        if (channel->is_arriving && weir__channel_loop(channel) != loop)
+            return false;
+        if (channel->is_arriving) {
+            weir__channel_arrive(channel);
+            continue;
+        }
+        weir_call *call = WEIR_CONTAINER(channel->calls, weir_call, node);
+        channel->calls = call->node.next;
+        call->run(channel, call);
+    }
+    perform_missed(channel);
+    return true;
+}
+
+/* The flag is set, and its reference is held for it. */
+static void drain(weir_channel *channel)
+{
+    while (perform(channel)) {
+        atomic_store_explicit(&channel->is_inbox_posted, false, memory_order_seq_cst);
+        if (!has_more(channel) ||
+            atomic_exchange_explicit(&channel->is_inbox_posted, true, memory_order_seq_cst)) {
+            weir_channel_release(channel);
+            return;
+        }
+        /* More came: behind what else the loop has to do. */
+        weir_loop *loop = weir__channel_loop(channel);
+        if (loop != NULL && weir__executor_post_always(&loop->base, &channel->inbox_task) == 0)
+            return;
+    }
+    post(channel);
+}
+
+int weir__inbox_run(weir_task *task)
+{
+    weir_channel *channel = WEIR_CONTAINER(task, weir_channel, inbox_task);
+    if (weir__channel_is_mine(channel))
+        drain(channel);
+    else
+        post(channel);
+    return 0;
+}
+
+void weir__inbox_dropped(weir_task *task)
+{
+    weir_channel *channel = WEIR_CONTAINER(task, weir_channel, inbox_task);
+    post(channel);
+}
+
+/* Carrying events ---------------------------------------------------------------------------- */
+
+size_t weir__event_room(const weir_event *event)
+{
+    return (event->error != NULL ? sizeof *event->error : 0) +
+           (event->address != NULL ? sizeof *event->address : 0) +
+           (event->local != NULL ? sizeof *event->local : 0);
+}
+
+void weir__event_copy(weir_event *to, const weir_event *from, void *room)
+{
+    *to = *from;
+    weir_promise_retain(to->promise);
+    weir_address *addresses = room;
+    if (from->error != NULL)
+        to->error = memcpy(room, from->error, sizeof *from->error);
+    if (from->address != NULL)
+        to->address = memcpy(addresses++, from->address, sizeof *from->address);
+    if (from->local != NULL)
+        to->local = memcpy(addresses, from->local, sizeof *from->local);
+}
+
+typedef struct event_call {
+    weir_call call;
+    weir_ctx *from;
+    weir_event event;
+    size_t weight; /* of a write, as counted in inbox_bytes */
+    bool flushes;
+    _Alignas(8) char room[];
+} event_call;
+
+static void run_event(weir_channel *channel, weir_call *call)
+{
+    event_call *self = WEIR_CONTAINER(call, event_call, call);
+    if (self->weight > 0)
+        atomic_fetch_sub_explicit(&channel->inbox_bytes, self->weight, memory_order_relaxed);
+    if (self->from != NULL)
+        weir__event_pass(self->from, &self->event);
+    else
+        weir__event_enter(channel, &self->event);
+    if (self->flushes)
+        weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });
+    weir_promise_release(self->event.promise);
+    weir__free(self);
+}
+
+void weir__inbox_send(weir_channel *channel, weir_ctx *from, const weir_event *event, bool flushes)
+{
+    event_call *self = weir__alloc(sizeof *self + weir__event_room(event));
+    if (self == NULL) {
+        weir__event_drop(channel, event, -ENOMEM);
+        return;
+    }
+    *self = (event_call){ .call.run = run_event, .from = from, .flushes = flushes };
+    weir__event_copy(&self->event, event, self->room);
+    if (event->kind == WEIR_OP_WRITE) {
+        self->weight = weir__write_weight(weir_msg_size(event->msg));
+        atomic_fetch_add_explicit(&channel->inbox_bytes, self->weight, memory_order_relaxed);
+    }
+    weir__inbox_push(channel, &self->call);
+}

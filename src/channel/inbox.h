@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* The inbox: how calls from other threads get to the loop that a channel is on. */
+#ifndef WEIR_CHANNEL_INBOX_H
+#define WEIR_CHANNEL_INBOX_H
+
+#include "channel/channel.h"
+
+/* A call to perform on the loop. `run` frees it. */
+typedef struct weir_call weir_call;
+struct weir_call {
+    weir_mpsc_node node;
+    void (*run)(weir_channel *channel, weir_call *call);
+};
+
+/* Any thread. */
+void weir__inbox_push(weir_channel *channel, weir_call *call);
+
+/* What has to happen though there is no memory for a call: it does behind those that are there. */
+enum {
+    WEIR__MISSED_FLUSH = 1,
+    WEIR__MISSED_READ = 2,
+    WEIR__MISSED_CLOSE = 4,
+    WEIR__MISSED_WEIGH = 8, /* reasons against writing have changed */
+};
+void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);
+
+/* Sends an event on from a context, or from the end of the pipeline where such events begin (NULL);
+ * `flushes` sends a flush after it. What is borrowed is copied; when there is no memory for that,
+ * the event is dropped, as if it had failed. Any thread. */
+void weir__inbox_send(weir_channel *channel, weir_ctx *from, const weir_event *event, bool flushes);
+
+/* The channel has got another loop: sees to it that it hears of it. */
+void weir__inbox_follow(weir_channel *channel);
+
+/* A weir_task's run and dropped. */
+int weir__inbox_run(weir_task *task);
+void weir__inbox_dropped(weir_task *task);
+
+/* Copies of events, for who carries them: how much room what is borrowed needs, and the copy, which
+ * owns its promise. */
+size_t weir__event_room(const weir_event *event);
+void weir__event_copy(weir_event *to, const weir_event *from, void *room);
+
+#endif

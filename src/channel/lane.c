@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/* Handlers on executors of their own. */
+#include "channel/lane.h"
+
+#include "base/alloc.h"
+#include "channel/extras.h"
+#include "channel/timer.h"
+#include "exec/executor.h"
+
+#include <weir/log.h>
+
+#include <errno.h>
+
+/*
+ *      loop                                executor
+ *   weir__lane_send  --- parcel --->   run_parcel: the handler
+ *                                        weir_ctx_fire_read ---.
+ *   continue from the context <-- inbox: event call -----------'
+ *   come_back        <-- inbox: the parcel itself
+ *
+ * Everything goes through two queues that keep the order, so the order of events holds. The list of
+ * contexts is the loop's alone. A context stays until its last parcel is back.
+ */
+
+void weir__lane_init(weir_lane *lane, weir_executor *executor)
+{
+    lane->executor = executor;
+    weir__list_init(&lane->timers);
+}
+
+bool weir__ctx_is_here(const weir_ctx *ctx)
+{
+    if (ctx->lane != NULL && ctx->lane->executor != NULL)
+        return weir_executor_is_current(ctx->lane->executor) ||
+               weir_executor_get_state(ctx->lane->executor) == WEIR_EXECUTOR_TERMINATED;
+    /* On a loop that has ended, whoever performs the last calls stands in for it. */
+    weir_loop *loop = weir__channel_loop(ctx->channel);
+    return weir__channel_is_mine(ctx->channel) ||
+           weir_executor_get_state(&loop->base) == WEIR_EXECUTOR_TERMINATED;
+}
+
+bool weir__ctx_fail_added(weir_ctx *ctx, const weir_error *error)
+{
+    weir_lane *lane = ctx->lane;
+    bool is_adding = lane != NULL ? lane->is_adding : ctx->state == WEIR_CTX_ADDING;
+    weir_error *failure = lane != NULL ? lane->failure : ctx->failure;
+    if (is_adding && failure->code == 0) /* the first one counts */
+        *failure = *error;
+    return is_adding;
+}
+
+/* The executor of the channel's pins, or the group's next one. */
+weir_executor *weir__lane_pin(weir_channel *channel, weir_group *group)
+{
+    weir_channel_extras *extras = weir__channel_need_extras(channel);
+    if (extras == NULL)
+        return NULL;
+    weir__channel_lock(channel);
+    weir_pin *pin = extras->pins;
+    while (pin != NULL && pin->group != group)
+        pin = pin->next;
+    if (pin == NULL && (pin = weir__alloc(sizeof *pin)) != NULL) {
+        *pin = (weir_pin){ extras->pins, group, weir_group_next(group) };
+        extras->pins = pin;
+    }
+    weir__channel_unlock(channel);
+    return pin != NULL ? pin->executor : NULL;
+}
+
+/* On the loop ---------------------------------------------------------------------------------- */
+
+static void count_away(weir_ctx *ctx, int step)
+{
+    weir_channel *channel = ctx->channel;
+    int64_t most = weir__channel_option(channel, WEIR_OPTION_MAX_EVENTS_AWAY);
+    channel->away += (uint32_t)step;
+    ctx->lane->away += (unsigned)step;
+    if (channel->away > most)
+        weir__channel_set_pause(channel, WEIR__PAUSE_AWAY, true);
+    else if (channel->away <= most / 2)
+        weir__channel_set_pause(channel, WEIR__PAUSE_AWAY, false);
+}
+
+/* The executor has ended, or there is no memory. What a handler was to see must not go past it
+ * unseen, so that ends the channel; but that it has ended goes on. */
+static void not_delivered(weir_ctx *ctx, const weir_event *event, int code)
+{
+    weir_error error;
+    weir_channel *channel = ctx->channel;
+    switch (event->kind) {
+    case WEIR_EV_READ:
+    case WEIR_EV_EVENT:
+        weir_msg_release(event->msg);
+        weir_error_set(&error, code, ctx->type->name, "could not be reached on its executor: %s",
+                       weir_error_text(code));
+        weir__event_pass(ctx, &(weir_event){ .kind = WEIR_EV_ERROR, .error = &error });
+        weir__channel_close_now(channel, NULL);
+        break;
+    case WEIR_EV_ADDED:
+        weir_error_set(&error, code, ctx->type->name, "could not be added on its executor: %s",
+                       weir_error_text(code));
+        weir__ctx_added_failed(ctx, &error);
+        break;
+    case WEIR_EV_REMOVED:
+        /* Nobody else can be using its state any more. */
+        ctx->lane->is_removed = true;
+        weir__ctx_timers_cancel(ctx);
+        weir__event_call(ctx, event);
+        break;
+    case WEIR_OP_WRITE:
+        weir__event_drop(channel, event, code);
+        break;
+    default:
+        weir__event_pass(ctx, event); /* to close, above all, must go on */
+        break;
+    }
+}
+
+static void come_back(weir_channel *channel, weir_call *call)
+{
+    weir_parcel *parcel = WEIR_CONTAINER(call, weir_parcel, back);
+    weir_ctx *ctx = parcel->ctx;
+    bool is_removal = parcel == &ctx->lane->removal;
+    const weir_error *failure = (const weir_error *)parcel->room;
+    if (parcel->code < 0)
+        not_delivered(ctx, &parcel->event, parcel->code);
+    else if (parcel->event.kind == WEIR_EV_ADDED && failure->code < 0)
+        weir__ctx_added_failed(ctx, failure);
+    weir_promise_release(parcel->event.promise);
+    if (!is_removal)
+        weir__free(parcel);
+    count_away(ctx, -1);
+    weir__ctx_returned(ctx);
+    weir_channel_release(channel);
+}
+
+/* On the executor ------------------------------------------------------------------------------ */
+
+static void call_handler(weir_ctx *ctx, weir_parcel *parcel)
+{
+    weir_lane *lane = ctx->lane;
+    switch (parcel->event.kind) {
+    case WEIR_EV_ADDED:
+        lane->failure = (weir_error *)parcel->room;
+        lane->failure->code = 0;
+        lane->is_adding = true;
+        weir__event_call(ctx, &parcel->event);
+        lane->is_adding = false;
+        lane->is_failed = lane->failure->code < 0;
+        break;
+    case WEIR_EV_REMOVED:
+        lane->is_removed = true;
+        weir__ctx_timers_cancel(ctx);
+        weir__event_call(ctx, &parcel->event);
+        break;
+    default:
+        /* What came too late for a handler that is leaving passes it by. */
+        if (lane->is_removed || lane->is_failed)
+            weir__inbox_send(ctx->channel, ctx, &parcel->event, false);
+        else
+            weir__event_call(ctx, &parcel->event);
+        break;
+    }
+}
+
+static int run_parcel(weir_task *task)
+{
+    weir_parcel *parcel = WEIR_CONTAINER(task, weir_parcel, task);
+    call_handler(parcel->ctx, parcel);
+    weir__inbox_push(parcel->ctx->channel, &parcel->back);
+    return 0;
+}
+
+static void drop_parcel(weir_task *task)
+{
+    weir_parcel *parcel = WEIR_CONTAINER(task, weir_parcel, task);
+    parcel->code = WEIR_ESHUTDOWN;
+    weir__inbox_push(parcel->ctx->channel, &parcel->back);
+}
+
+/* Sending -------------------------------------------------------------------------------------- */
+
+static weir_parcel *new_parcel(weir_ctx *ctx, const weir_event *event)
+{
+    if (event->kind == WEIR_EV_REMOVED)
+        return &ctx->lane->removal;
+    size_t room = event->kind == WEIR_EV_ADDED ? sizeof(weir_error) : weir__event_room(event);
+    return weir__alloc(sizeof(weir_parcel) + room);
+}
+
+void weir__lane_send(weir_ctx *ctx, const weir_event *event)
+{
+    weir_parcel *parcel = new_parcel(ctx, event);
+    if (parcel == NULL) {
+        not_delivered(ctx, event, -ENOMEM);
+        return;
+    }
+    *parcel = (weir_parcel){ .ctx = ctx, .back.run = come_back };
+    parcel->task =
+        (weir_task){ .run = run_parcel, .dropped = drop_parcel, .name = ctx->type->name };
+    weir__event_copy(&parcel->event, event, parcel->room);
+    count_away(ctx, 1);
+    weir_channel_retain(ctx->channel);
+    int code = weir__executor_post_always(ctx->lane->executor, &parcel->task);
+    if (code < 0) {
+        parcel->code = code;
+        weir__inbox_push(ctx->channel, &parcel->back); /* behind what is on its way back */
+    }
+}

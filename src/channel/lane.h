@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* Handlers on executors of their own: events are carried there and back. */
+#ifndef WEIR_CHANNEL_LANE_H
+#define WEIR_CHANNEL_LANE_H
+
+#include "channel/inbox.h"
+
+/* An event on its way to a handler elsewhere, and back as a sign that it has been there. */
+typedef struct weir_parcel {
+    weir_task task;
+    weir_call back;
+    weir_ctx *ctx;
+    weir_event event;
+    int code; /* why it could not be delivered; 0: it was */
+    _Alignas(8) char room[];
+} weir_parcel;
+
+/* What a context has that is not on the loop: part of its allocation. */
+typedef struct weir_lane {
+    weir_executor *executor;
+
+    /* The loop's. */
+    unsigned away; /* parcels that are not back */
+
+    /* The executor's. */
+    bool is_adding, is_failed, is_removed;
+    weir_error *failure; /* where a failing `added` says so */
+    weir_list timers;
+
+    weir_parcel
+        removal; /* to be removed must not fail: it is a part of the lane. The last member */
+} weir_lane;
+
+void weir__lane_init(weir_lane *lane, weir_executor *executor);
+
+/* Carries an event to the handler of a context. On the loop. */
+void weir__lane_send(weir_ctx *ctx, const weir_event *event);
+
+/* The executor of a group that serves a channel: NULL without memory. On the loop, or before the
+ * channel has one. */
+weir_executor *weir__lane_pin(weir_channel *channel, weir_group *group);
+
+/* Whether this is the thread on which a context may be used. */
+bool weir__ctx_is_here(const weir_ctx *ctx);
+
+/* A handler fails inside its `added`: true, and the error is kept, when that is so. */
+bool weir__ctx_fail_added(weir_ctx *ctx, const weir_error *error);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/* Options of channels: checked by their table, and put where they belong. */
+#include "base/alloc.h"
+#include "channel/extras.h"
+#include "channel/inbox.h"
+
+#include <weir/log.h>
+
+#include <errno.h>
+
+static int refuse(weir_error *error, int code, weir_option option, int64_t value, const char *why)
+{
+    const weir_option_info *info = weir_option_get_info(option);
+    return weir_error_set(error, code, "channel", "%s is %lld, which is %s",
+                          info != NULL ? info->name : "option", (long long)value, why);
+}
+
+static int check(weir_option option, int64_t value, weir_error *error)
+{
+    const weir_option_info *info = weir_option_get_info(option);
+    if (info == NULL)
+        return refuse(error, -ENOPROTOOPT, option, (int64_t)option, "none that there is");
+    if (value >= info->least && value <= info->most)
+        return 0;
+    return weir_error_set(error, -EINVAL, "channel", "%s is %lld, which is not from %lld to %lld",
+                          info->name, (long long)value, (long long)info->least,
+                          (long long)info->most);
+}
+
+static int apply_mark(weir_channel *channel, weir_option option, int64_t value, weir_error *error)
+{
+    bool is_low = option == WEIR_OPTION_WRITE_LOW_BYTES;
+    if (is_low ? value > channel->high_bytes : value < channel->low_bytes)
+        return refuse(error, -EINVAL, option, value,
+                      is_low ? "above write_high_bytes" : "below write_low_bytes");
+    *(is_low ? &channel->low_bytes : &channel->high_bytes) = (uint32_t)value;
+    weir__channel_weigh(channel);
+    return 0;
+}
+
+/* On the loop. */
+static int apply(weir_channel *channel, weir_option option, int64_t value, weir_error *error)
+{
+    weir_channel_extras *extras;
+    if (weir__channel_is_closing(channel))
+        return refuse(error, WEIR_ECLOSED, option, value, "too late: the channel is closed");
+    switch (option) {
+    case WEIR_OPTION_AUTO_READ:
+        weir__channel_set_auto_read(channel, value != 0);
+        return 0;
+    case WEIR_OPTION_ALLOW_HALF_CLOSURE:
+        channel->allows_half_closure = value != 0;
+        return 0;
+    case WEIR_OPTION_PAUSE_WHEN_UNWRITABLE:
+        channel->pauses_when_unwritable = value != 0;
+        weir__channel_set_pause(channel, WEIR__PAUSE_UNWRITABLE,
+                                value != 0 && channel->is_told_unwritable);
+        return 0;
+    case WEIR_OPTION_WRITE_LOW_BYTES:
+    case WEIR_OPTION_WRITE_HIGH_BYTES:
+        return apply_mark(channel, option, value, error);
+    default:
+        extras = weir__channel_need_extras(channel);
+        if (extras == NULL)
+            return refuse(error, -ENOMEM, option, value, "too much: there is no memory for it");
+        atomic_store_explicit(&extras->options[option], value, memory_order_relaxed);
+        return 0;
+    }
+}
+
+typedef struct option_call {
+    weir_call call;
+    weir_option option;
+    int64_t value;
+} option_call;
+
+static void run_option(weir_channel *channel, weir_call *call)
+{
+    option_call *self = WEIR_CONTAINER(call, option_call, call);
+    weir_error error;
+    if (apply(channel, self->option, self->value, &error) < 0)
+        weir_log(WEIR_LOG_WARN, "channel", "%08llx: %s", (unsigned long long)channel->id,
+                 error.message);
+    weir__free(self);
+}
+
+int weir_channel_set_option(weir_channel *channel, weir_option option, int64_t value,
+                            weir_error *error)
+{
+    if (channel == NULL)
+        return weir_error_set(error, -EINVAL, "channel", "there is no channel");
+    int code = check(option, value, error);
+    if (code < 0)
+        return code;
+    if (weir__channel_is_mine(channel) || weir__channel_is_closing(channel))
+        return apply(channel, option, value, error);
+    option_call *call = weir__alloc(sizeof *call);
+    if (call == NULL)
+        return refuse(error, -ENOMEM, option, value, "too much: there is no memory for it");
+    *call = (option_call){ .call.run = run_option, .option = option, .value = value };
+    weir__inbox_push(channel, &call->call);
+    return 0;
+}
+
+int weir_channel_set_options(weir_channel *channel, const weir_option_value *options, size_t count,
+                             weir_error *error)
+{
+    int code = options != NULL || count == 0 ? 0 : -EINVAL;
+    for (size_t i = 0; code == 0 && i < count; i++)
+        code = weir_channel_set_option(channel, options[i].option, options[i].value, error);
+    return code;
+}
+
+int weir_channel_get_option(const weir_channel *channel, weir_option option, int64_t *value)
+{
+    if (channel == NULL || value == NULL)
+        return -EINVAL;
+    if (weir_option_get_info(option) == NULL)
+        return -ENOPROTOOPT;
+    switch (option) {
+    case WEIR_OPTION_AUTO_READ:
+        *value = channel->is_auto_read;
+        break;
+    case WEIR_OPTION_ALLOW_HALF_CLOSURE:
+        *value = channel->allows_half_closure;
+        break;
+    case WEIR_OPTION_PAUSE_WHEN_UNWRITABLE:
+        *value = channel->pauses_when_unwritable;
+        break;
+    case WEIR_OPTION_WRITE_LOW_BYTES:
+        *value = channel->low_bytes;
+        break;
+    case WEIR_OPTION_WRITE_HIGH_BYTES:
+        *value = channel->high_bytes;
+        break;
+    default:
+        *value = weir__channel_option(channel, option);
+        break;
+    }
+    return 0;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/* The outbound queue. */
+#include "channel/outbound.h"
+
+#include "base/counter.h"
+#include "exec/future.h"
+
+#include <weir/buf.h>
+
+#include <errno.h>
+
+static void change_bytes(weir_outbound *queue, size_t step)
+{
+    atomic_store_explicit(&queue->bytes, weir__outbound_bytes(queue) + step, memory_order_relaxed);
+}
+
+int weir__outbound_add(weir_outbound *queue, weir_spare *spare, weir_msg *msg,
+                       weir_promise *promise)
+{
+    weir_write *entry = weir__spare_get(spare, sizeof *entry);
+    if (entry == NULL)
+        return -ENOMEM;
+    *entry = (weir_write){ .msg = msg, .size = weir_msg_size(msg) };
+    entry->promise = weir_promise_retain(promise);
+    if (queue->first == NULL)
+        queue->first = entry;
+    else
+        queue->last->next = entry;
+    queue->last = entry;
+    if (queue->unflushed == NULL)
+        queue->unflushed = entry;
+    change_bytes(queue, weir__write_weight(entry->size));
+    return 0;
+}
+
+void weir__outbound_flush(weir_outbound *queue)
+{
+    queue->unflushed = NULL;
+}
+
+/* Ends an entry that is in the queue no more. */
+static void end_entry(weir_outbound *queue, weir_spare *spare, weir_write *entry, int code)
+{
+    weir_promise *promise = entry->promise;
+    weir_msg *msg = entry->msg;
+    change_bytes(queue, -weir__write_weight(entry->size));
+    if (code == 0) {
+        weir__counter_add(&queue->messages_out, 1);
+        weir__counter_add(&queue->bytes_out, entry->size);
+    }
+    weir__spare_put(spare, entry);
+    if (msg != NULL)
+        weir_msg_release(msg);
+    if (promise != NULL) {
+        weir_promise_set(promise, code);
+        weir_promise_release(promise);
+    }
+}
+
+static weir_write *unlink_first(weir_outbound *queue)
+{
+    weir_write *entry = queue->first;
+    queue->first = entry->next;
+    if (queue->unflushed == entry)
+        queue->unflushed = entry->next;
+    queue->is_started = false;
+    return entry;
+}
+
+void weir__outbound_remove(weir_outbound *queue, weir_spare *spare, int code)
+{
+    if (weir__outbound_has_flushed(queue))
+        end_entry(queue, spare, unlink_first(queue), code);
+}
+
+/* Whether the entry may go out; from then on it cannot be cancelled. */
+static bool begin_entry(weir_write *entry)
+{
+    return entry->promise == NULL || weir_promise_set_uncancellable(entry->promise);
+}
+
+weir_msg *weir__outbound_current(weir_outbound *queue, weir_spare *spare)
+{
+    while (weir__outbound_has_flushed(queue)) {
+        if (queue->is_started || begin_entry(queue->first)) {
+            queue->is_started = true;
+            return queue->first->msg;
+        }
+        end_entry(queue, spare, unlink_first(queue), -ECANCELED);
+    }
+    return NULL;
+}
+
+weir_msg *weir__outbound_take(weir_outbound *queue, weir_spare *spare)
+{
+    weir_msg *msg = weir__outbound_current(queue, spare);
+    if (msg != NULL) {
+        queue->first->msg = NULL;
+        weir__outbound_remove(queue, spare, 0);
+    }
+    return msg;
+}
+
+/* Takes a cancelled entry out that is behind `before`. */
+static void drop_behind(weir_outbound *queue, weir_spare *spare, weir_write *before)
+{
+    weir_write *entry = before->next;
+    before->next = entry->next;
+    if (queue->last == entry)
+        queue->last = before;
+    end_entry(queue, spare, entry, -ECANCELED);
+}
+
+int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max)
+{
+    int count = 0;
+    if (weir__outbound_current(queue, spare) == NULL)
+        return 0;
+    weir_write *before = NULL, *entry = queue->first;
+    while (entry != queue->unflushed && count < max && entry->msg->type == &weir_buf_type) {
+        if (before != NULL && !begin_entry(entry)) {
+            drop_behind(queue, spare, before);
+            entry = before->next;
+            continue;
+        }
+        const weir_buf *buf = (const weir_buf *)entry->msg;
+        size_t left = entry->size - entry->sent;
+        size_t at = weir_buf_reader(buf) + entry->sent;
+        int added = left > 0 ? weir_buf_iovec(buf, at, left, pieces + count, max - count, NULL) : 0;
+        if (added < 0)
+            break; /* whoever wrote it has taken bytes out of it: what is before it still goes */
+        count += added;
+        before = entry;
+        entry = entry->next;
+    }
+    return count;
+}
+
+void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes)
+{
+    while (weir__outbound_has_flushed(queue)) {
+        weir_write *entry = queue->first;
+        size_t left = entry->size - entry->sent;
+        if (bytes < left) {
+            entry->sent += bytes;
+            return;
+        }
+        if (left == 0 && (entry->msg->type != &weir_buf_type || !begin_entry(entry)))
+            return; /* nothing says that this one has been sent */
+        bytes -= left;
+        weir__outbound_remove(queue, spare, 0);
+    }
+}
+
+bool weir__outbound_fail(weir_outbound *queue, weir_spare *spare, int code)
+{
+    bool has_lost = false;
+    while (queue->first != NULL) {
+        has_lost |= queue->first->promise == NULL;
+        end_entry(queue, spare, unlink_first(queue), code);
+    }
+    return has_lost;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+/* The outbound queue: messages that were written, and how far they have got. */
+#ifndef WEIR_CHANNEL_OUTBOUND_H
+#define WEIR_CHANNEL_OUTBOUND_H
+
+#include "base/spare.h"
+
+#include <weir/future.h>
+#include <weir/msg.h>
+
+#include <stdatomic.h>
+#include <sys/uio.h>
+
+/*
+ *     first                    unflushed        last
+ *       |                          |              |
+ *      [m] -> [m] -> [m] -> ...   [m] -> [m] ->  [m]
+ *       `------- flushed -------'  `-- written ---'
+ *        `sent` of its bytes went
+ *
+ * Messages are sent from the front; a flush moves `unflushed` behind the last. An entry is memory
+ * from the loop's spares, so that a write allocates nothing once the loop is warm, and a queue that
+ * is empty holds nothing. All of it is the channel's loop's.
+ */
+typedef struct weir_write weir_write;
+struct weir_write {
+    weir_write *next;
+    weir_msg *msg;
+    weir_promise *promise; /* may be NULL */
+    size_t size;           /* of the message, when it was written */
+    size_t sent;           /* bytes of it; the message itself is not changed, others may share it */
+};
+
+typedef struct weir_outbound {
+    weir_write *first, *unflushed, *last;
+    _Atomic(size_t) bytes; /* of all that is in it; others read it, too */
+    bool is_started;       /* bytes of the first one were handed to an operation */
+    _Atomic(uint64_t) bytes_out, messages_out; /* that were sent */
+} weir_outbound;
+
+/* An empty message counts, too: somebody could queue any number of them. */
+static inline size_t weir__write_weight(size_t size)
+{
+    return size > 0 ? size : 1;
+}
+
+/* Takes the message, and retains the promise. -ENOMEM, and then the message is the caller's. */
+int weir__outbound_add(weir_outbound *queue, weir_spare *spare, weir_msg *msg,
+                       weir_promise *promise);
+
+/* All that is in it may be sent from now on. */
+void weir__outbound_flush(weir_outbound *queue);
+
+/* The first message to send, NULL when there is none; those that were cancelled are dropped. From
+ * now on this one cannot be. */
+weir_msg *weir__outbound_current(weir_outbound *queue, weir_spare *spare);
+
+/* The bytes of flushed buffers from the front, in at most `max` pieces: how many there are. Stops
+ * before what is not a buffer. What it names cannot be cancelled any more. */
+int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max);
+
+/* So many bytes from the front went: completes what they complete, and empty messages behind. */
+void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes);
+
+/* The first message is through, or has failed with a code. */
+void weir__outbound_remove(weir_outbound *queue, weir_spare *spare, int code);
+
+/* Takes the first message out without an end of its own: it is the caller's, and its promise
+ * succeeds. NULL when nothing is flushed. */
+weir_msg *weir__outbound_take(weir_outbound *queue, weir_spare *spare);
+
+/* Fails everything, in order; true when that was a loss for somebody without a promise. */
+bool weir__outbound_fail(weir_outbound *queue, weir_spare *spare, int code);
+
+static inline bool weir__outbound_has_flushed(const weir_outbound *queue)
+{
+    return queue->first != queue->unflushed;
+}
+
+static inline bool weir__outbound_is_empty(const weir_outbound *queue)
+{
+    return queue->first == NULL;
+}
+
+static inline size_t weir__outbound_bytes(const weir_outbound *queue)
+{
+    return atomic_load_explicit(&queue->bytes, memory_order_relaxed);
+}
+
+#endif

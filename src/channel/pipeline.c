@@ -1,0 +1,829 @@
+/* SPDX-License-Identifier: MIT */
+/* Pipelines: the list of contexts, and every change to it. */
+#include "channel/pipeline.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "channel/inbox.h"
+#include "channel/lane.h"
+#include "channel/timer.h"
+
+#include <weir/log.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * The list is changed by the loop alone, under the channel's lock, so that the loop reads it
+ * without one and others with it. Whether a handler can be found (`is_listed`) changes in the call
+ * that adds or removes it, on any thread: a name is taken or free when the call returns, and who
+ * loses a race is told. What another thread adds waits in `arriving` until the loop links it.
+ */
+
+/* Of a name that weir gives: '#', ten digits, the end. */
+#define SERIAL_SIZE 12
+
+static weir_channel *channel_of(const weir_pipeline *pipeline)
+{
+    return pipeline->head.channel;
+}
+
+/* Contexts ------------------------------------------------------------------------------------- */
+
+static void init_end(weir_ctx *ctx, weir_channel *channel, const weir_handler_type *type)
+{
+    *ctx = (weir_ctx){ .type = type, .channel = channel, .state = WEIR_CTX_LIVE };
+    ctx->mask = weir__handler_mask(type);
+}
+
+void weir__pipeline_init(weir_pipeline *pipeline, weir_channel *channel)
+{
+    init_end(&pipeline->head, channel, &weir__head_type);
+    init_end(&pipeline->tail, channel, &weir__tail_type);
+    pipeline->head.next = &pipeline->tail;
+    pipeline->tail.prev = &pipeline->head;
+    pipeline->arriving = NULL;
+    pipeline->next_serial = 0;
+}
+
+/* One piece of memory: the context, its state, its lane, its name. */
+static int new_ctx(weir_ctx **out, weir_channel *channel, const weir_handler_config *config)
+{
+    weir_executor *executor = NULL;
+    if (config->group != NULL && (executor = weir__lane_pin(channel, config->group)) == NULL)
+        return -ENOMEM;
+    size_t state_size = (config->type->state_size + 15) & ~(size_t)15;
+    size_t lane_at = WEIR__CTX_STATE + state_size;
+    size_t name_at = lane_at + (executor != NULL ? sizeof(weir_lane) : 0);
+    size_t name_size = config->name != NULL ? strlen(config->name) + 1
+                                            : strlen(config->type->name) + SERIAL_SIZE;
+    weir_ctx *ctx = weir__zalloc(name_at + name_size);
+    if (ctx == NULL)
+        return -ENOMEM;
+    ctx->type = config->type;
+    ctx->channel = channel;
+    ctx->arg = config->arg;
+    if (executor != NULL) {
+        ctx->lane = (weir_lane *)((char *)ctx + lane_at);
+        weir__lane_init(ctx->lane, executor);
+    }
+    ctx->name = (char *)ctx + name_at;
+    if (config->name != NULL)
+        memcpy(ctx->name, config->name, name_size);
+    *out = ctx;
+    return 0;
+}
+
+static void free_ctx(weir_ctx *ctx)
+{
+    if (ctx->owns_name)
+        weir__free(ctx->name);
+    weir__free(ctx);
+}
+
+void weir__ctx_copy_name(const weir_ctx *ctx, char *to, size_t size)
+{
+    weir__channel_lock(ctx->channel);
+    snprintf(to, size, "%s", ctx->name);
+    weir__channel_unlock(ctx->channel);
+}
+
+/* Finding, under the lock ---------------------------------------------------------------------- */
+
+static bool has_name(const weir_ctx *ctx, const char *name)
+{
+    return ctx->is_listed && strcmp(ctx->name, name) == 0;
+}
+
+static weir_ctx *find_linked(weir_pipeline *pipeline, const char *name)
+{
+    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
+        if (has_name(ctx, name))
+            return ctx;
+    }
+    return NULL;
+}
+
+static weir_ctx *find(weir_pipeline *pipeline, const char *name)
+{
+    weir_ctx *found = name != NULL ? find_linked(pipeline, name) : NULL;
+    for (weir_ctx *ctx = pipeline->arriving; name != NULL && found == NULL && ctx != NULL;
+         ctx = ctx->next)
+        found = has_name(ctx, name) ? ctx : NULL;
+    return found;
+}
+
+/* NULL when it went in the meantime. */
+static weir_ctx *find_serial(weir_pipeline *pipeline, uint32_t serial)
+{
+    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
+        if (ctx->serial == serial && ctx->state != WEIR_CTX_REMOVED)
+            return ctx;
+    }
+    return NULL;
+}
+
+/* Do neighbours fit? --------------------------------------------------------------------------- */
+
+static bool fits(const weir_msg_type *given, const weir_msg_type *taken)
+{
+    return given == NULL || taken == NULL || given == taken;
+}
+
+static int refuse_types(weir_error *error, const weir_handler_type *giver,
+                        const weir_msg_type *given, const weir_handler_type *taker,
+                        const weir_msg_type *taken, const char *what)
+{
+    char text[sizeof error->message];
+    snprintf(text, sizeof text, "'%s' gives %s of type %s, but '%s' takes %s", giver->name, what,
+             given->name, taker->name, taken->name);
+    weir_log(WEIR_LOG_ERROR, "pipeline", "%s", text);
+    return weir_error_set(error, -EPROTOTYPE, "pipeline", "%s", text);
+}
+
+/* The next handler on this side that has anything to do with such messages, NULL at the end. */
+static const weir_handler_type *neighbour(const weir_ctx *ctx, bool is_forward, bool is_read)
+{
+    for (; ctx != NULL; ctx = is_forward ? ctx->next : ctx->prev) {
+        const weir_handler_type *type = ctx->type;
+        bool is_end = type == &weir__head_type || type == &weir__tail_type;
+        if (!is_end && ctx->state != WEIR_CTX_REMOVED &&
+            (is_read ? type->on_read != NULL : type->write != NULL))
+            return type;
+    }
+    return NULL;
+}
+
+/* A handler of `type` between the two. */
+static int check_types(const weir_handler_type *type, const weir_ctx *prev, const weir_ctx *next,
+                       weir_error *error)
+{
+    const weir_handler_type *before = NULL, *after = NULL;
+    if (type->takes_reads != NULL)
+        before = neighbour(prev, false, true);
+    if (type->gives_reads != NULL)
+        after = neighbour(next, true, true);
+    if (before != NULL && !fits(before->gives_reads, type->takes_reads))
+        return refuse_types(error, before, before->gives_reads, type, type->takes_reads, "reads");
+    if (after != NULL && !fits(type->gives_reads, after->takes_reads))
+        return refuse_types(error, type, type->gives_reads, after, after->takes_reads, "reads");
+    before = type->gives_writes != NULL ? neighbour(prev, false, false) : NULL;
+    after = type->takes_writes != NULL ? neighbour(next, true, false) : NULL;
+    if (after != NULL && !fits(after->gives_writes, type->takes_writes))
+        return refuse_types(error, after, after->gives_writes, type, type->takes_writes, "writes");
+    if (before != NULL && !fits(type->gives_writes, before->takes_writes))
+        return refuse_types(error, type, type->gives_writes, before, before->takes_writes,
+                            "writes");
+    return 0;
+}
+
+/* Coming: on the loop -------------------------------------------------------------------------- */
+
+static void link_between(weir_ctx *prev, weir_ctx *ctx, weir_ctx *next)
+{
+    ctx->prev = prev;
+    ctx->next = next;
+    prev->next = ctx;
+    next->prev = ctx;
+}
+
+/* Whose next neighbour shall the new one be? NULL when the base is gone. */
+static weir_ctx *place_of(weir_pipeline *pipeline, weir_place place, const char *base)
+{
+    weir_ctx *ctx = NULL;
+    switch (place) {
+    case WEIR_PLACE_FIRST:
+        return &pipeline->head;
+    case WEIR_PLACE_LAST:
+        return pipeline->tail.prev;
+    case WEIR_PLACE_BEFORE:
+        ctx = find_linked(pipeline, base);
+        return ctx != NULL ? ctx->prev : NULL;
+    case WEIR_PLACE_AFTER:
+        return find_linked(pipeline, base);
+    }
+    return NULL;
+}
+
+static void call_added(weir_ctx *ctx)
+{
+    weir_error failure = { .code = 0 };
+    weir_event event = { .kind = WEIR_EV_ADDED };
+    if (ctx->lane != NULL) {
+        /* What is carried to it comes behind its `added`, so it can have events from now on. */
+        ctx->state = WEIR_CTX_LIVE;
+        ctx->mask = weir__handler_mask(ctx->type);
+        weir__lane_send(ctx, &event);
+        return;
+    }
+    ctx->state = WEIR_CTX_ADDING;
+    ctx->failure = &failure;
+    weir__event_call(ctx, &event);
+    if (ctx->state != WEIR_CTX_ADDING)
+        return; /* it has removed itself, or the channel is over */
+    if (failure.code < 0) {
+        weir__ctx_added_failed(ctx, &failure);
+        return;
+    }
+    ctx->state = WEIR_CTX_LIVE;
+    ctx->mask = weir__handler_mask(ctx->type);
+}
+
+void weir__ctx_added_failed(weir_ctx *ctx, const weir_error *error)
+{
+    weir_channel *channel = ctx->channel;
+    weir_error copy = *error;
+    if (ctx->state == WEIR_CTX_REMOVED)
+        return;
+    weir__channel_lock(channel);
+    ctx->is_listed = false;
+    weir__channel_unlock(channel);
+    weir__ctx_remove(ctx);
+    weir__pipeline_fire_error(channel, &copy);
+}
+
+/* Whether handlers that come are told at once. */
+static bool is_on_loop(const weir_channel *channel)
+{
+    return channel->life.is_told_registered ||
+           weir__lifecycle_state(&channel->life) >= WEIR_CHANNEL_REGISTERED;
+}
+
+void weir__pipeline_call_added(weir_pipeline *pipeline)
+{
+    /* `added` may add and remove; what it adds is told at once, and removed contexts stay linked.
+     */
+    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
+        if (ctx->state == WEIR_CTX_NEW)
+            call_added(ctx);
+    }
+}
+
+/* Leaving: on the loop ------------------------------------------------------------------------- */
+
+static void unlink_and_free(weir_ctx *ctx)
+{
+    weir_channel *channel = ctx->channel;
+    weir__channel_lock(channel);
+    ctx->prev->next = ctx->next;
+    ctx->next->prev = ctx->prev;
+    weir__channel_unlock(channel);
+    free_ctx(ctx);
+    weir_channel_release(channel);
+}
+
+/* The turn in which it was removed is over, and then the turn after. */
+static void rest(weir_deferred *deferred)
+{
+    weir_ctx *ctx = WEIR_CONTAINER(deferred, weir_ctx, deferred);
+    if (!ctx->is_resting) {
+        ctx->is_resting = true;
+        weir__loop_defer(weir_loop_current(), deferred);
+        return;
+    }
+    weir_channel *channel = weir_channel_retain(ctx->channel);
+    deferred->run = NULL;
+    channel->resting--;
+    weir__ctx_returned(ctx);
+    weir__channel_try_to_leave(channel);
+    weir_channel_release(channel);
+}
+
+void weir__ctx_returned(weir_ctx *ctx)
+{
+    bool is_through = ctx->state == WEIR_CTX_REMOVED && ctx->is_resting &&
+                      ctx->deferred.run == NULL;
+    if (is_through && (ctx->lane == NULL || ctx->lane->away == 0))
+        unlink_and_free(ctx);
+}
+
+/* Without a loop there is nobody to wait for: it goes with the channel. */
+static void free_later(weir_ctx *ctx)
+{
+    weir_loop *loop = weir__channel_loop(ctx->channel);
+    ctx->deferred = (weir_deferred){ .run = rest };
+    if (loop == NULL || !weir_executor_is_current(&loop->base))
+        return;
+    weir_channel_retain(ctx->channel);
+    ctx->channel->resting++;
+    weir__loop_defer(loop, &ctx->deferred);
+}
+
+void weir__ctx_remove(weir_ctx *ctx)
+{
+    weir_event event = { .kind = WEIR_EV_REMOVED };
+    bool is_told = ctx->state != WEIR_CTX_NEW; /* who was not told that it came is not told now */
+    if (ctx->state == WEIR_CTX_REMOVED)
+        return;
+    ctx->mask = 0;
+    ctx->state = WEIR_CTX_REMOVED;
+    free_later(ctx);
+    if (!is_told)
+        return;
+    if (ctx->lane != NULL) {
+        weir__lane_send(ctx, &event);
+    } else {
+        weir__ctx_timers_cancel(ctx);
+        weir__event_call(ctx, &event);
+    }
+}
+
+void weir__pipeline_remove_all(weir_pipeline *pipeline)
+{
+    weir__channel_lock(channel_of(pipeline));
+    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next)
+        ctx->is_listed = false;
+    for (weir_ctx *ctx = pipeline->arriving; ctx != NULL; ctx = ctx->next)
+        ctx->is_listed = false;
+    weir__channel_unlock(channel_of(pipeline));
+    for (weir_ctx *ctx = pipeline->tail.prev; ctx != &pipeline->head; ctx = ctx->prev)
+        weir__ctx_remove(ctx);
+}
+
+void weir__pipeline_deinit(weir_pipeline *pipeline)
+{
+    for (weir_ctx *ctx = pipeline->head.next, *next; ctx != &pipeline->tail; ctx = next) {
+        next = ctx->next;
+        free_ctx(ctx);
+    }
+}
+
+/* Changes, from any thread --------------------------------------------------------------------- */
+
+/* A change on its way to the loop: a handler comes, one goes, or one takes another's place. */
+typedef struct change_call {
+    weir_call call;
+    weir_ctx *coming; /* NULL: none */
+    bool has_leaving;
+    uint32_t leaving; /* its serial */
+    weir_place place;
+    char base[];
+} change_call;
+
+static void forget_arriving(weir_pipeline *pipeline, weir_ctx *ctx)
+{
+    weir_ctx **at = &pipeline->arriving;
+    while (*at != NULL && *at != ctx)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = ctx->next;
+}
+
+/* Links a context that is named already, behind `prev`, which may be gone by now. */
+static bool link_coming(weir_pipeline *pipeline, weir_ctx *ctx, weir_ctx *prev)
+{
+    bool is_over = weir__lifecycle_state(&channel_of(pipeline)->life) == WEIR_CHANNEL_UNREGISTERED;
+    forget_arriving(pipeline, ctx);
+    if (prev == NULL || is_over)
+        return false;
+    link_between(prev, ctx, prev->next);
+    return true;
+}
+
+static void run_change(weir_channel *channel, weir_call *call)
+{
+    change_call *change = WEIR_CONTAINER(call, change_call, call);
+    weir_pipeline *pipeline = &channel->pipeline;
+    weir_ctx *coming = change->coming, *leaving = NULL, *prev = NULL;
+    bool is_linked = true;
+    weir__channel_lock(channel);
+    if (change->has_leaving)
+        prev = leaving = find_serial(pipeline, change->leaving);
+    else
+        prev = place_of(pipeline, change->place, change->base);
+    if (coming != NULL)
+        is_linked = link_coming(pipeline, coming, prev);
+    weir__channel_unlock(channel);
+    if (!is_linked) {
+        free_ctx(coming);
+        if (!weir__channel_is_closing(channel))
+            weir__pipeline_fire_code(channel, WEIR_ENOTFOUND,
+                                     "a handler's neighbour went before it could be added");
+    } else if (coming != NULL && is_on_loop(channel)) {
+        call_added(coming);
+    }
+    if (leaving != NULL)
+        weir__ctx_remove(leaving);
+    weir__free(change);
+}
+
+/* There is no memory to send it: everything is as before. */
+static int take_back(weir_pipeline *pipeline, const change_call *change)
+{
+    weir__channel_lock(channel_of(pipeline));
+    if (change->coming != NULL)
+        forget_arriving(pipeline, change->coming);
+    weir_ctx *old = change->has_leaving ? find_serial(pipeline, change->leaving) : NULL;
+    if (old != NULL)
+        old->is_listed = true;
+    weir__channel_unlock(channel_of(pipeline));
+    if (change->coming != NULL)
+        free_ctx(change->coming);
+    return -ENOMEM;
+}
+
+static int send_change(weir_pipeline *pipeline, const change_call *like, const char *base)
+{
+    size_t size = base != NULL ? strlen(base) + 1 : 1;
+    change_call *change = weir__alloc(sizeof *change + size);
+    if (change == NULL)
+        return take_back(pipeline, like);
+    memcpy(change, like, sizeof *change);
+    memcpy(change->base, base != NULL ? base : "", size);
+    change->call.run = run_change;
+    weir__inbox_push(channel_of(pipeline), &change->call);
+    return 0;
+}
+
+static int check_name(const char *name, weir_error *error)
+{
+    if (name == NULL || (*name != '\0' && strchr(name, '#') == NULL))
+        return 0;
+    return weir_error_set(error, -EINVAL, "pipeline",
+                          "'%s' is no name for a handler: it is empty or contains '#'", name);
+}
+
+static int check_config(const weir_pipeline *pipeline, const weir_handler_config *config,
+                        weir_error *error)
+{
+    if (pipeline == NULL || config == NULL || config->type == NULL || config->type->name == NULL)
+        return weir_error_set(error, -EINVAL, "pipeline", "a handler needs a type with a name");
+    if ((unsigned)config->place > WEIR_PLACE_AFTER ||
+        (config->place >= WEIR_PLACE_BEFORE && config->base == NULL))
+        return weir_error_set(error, -EINVAL, "pipeline",
+                              "before or after which handler shall '%s' be?", config->type->name);
+    return check_name(config->name, error);
+}
+
+/* Under the lock: takes the name, and finds the place. `leaving` gives its own away. */
+static int announce(weir_pipeline *pipeline, weir_ctx *ctx, const weir_handler_config *config,
+                    weir_ctx *leaving, bool is_mine, weir_error *error)
+{
+    weir_ctx *same = find(pipeline, config->name);
+    if (weir__lifecycle_state(&channel_of(pipeline)->life) == WEIR_CHANNEL_UNREGISTERED)
+        return weir_error_set(error, WEIR_ECLOSED, "pipeline", "the channel is closed");
+    if (same != NULL && same != leaving)
+        return weir_error_set(error, -EEXIST, "pipeline", "there is a handler '%s' already",
+                              config->name);
+    if (leaving == NULL && config->place >= WEIR_PLACE_BEFORE &&
+        find(pipeline, config->base) == NULL)
+        return weir_error_set(error, WEIR_ENOTFOUND, "pipeline",
+                              "there is no handler '%s' to add another beside", config->base);
+    weir_ctx *prev = leaving != NULL ? leaving : place_of(pipeline, config->place, config->base);
+    if (is_mine && (prev == NULL || prev->prev == NULL) && prev != &pipeline->head)
+        return weir_error_set(error, WEIR_ENOTFOUND, "pipeline",
+                              "the handler '%s' is still on its way",
+                              prev == NULL ? config->base : leaving->name);
+    if (prev != NULL && prev->next != NULL) {
+        int code = check_types(ctx->type, leaving != NULL ? leaving->prev : prev, prev->next,
+                               error);
+        if (code < 0)
+            return code;
+    }
+    if (is_mine) {
+        link_between(prev, ctx, prev->next);
+    } else {
+        ctx->next = pipeline->arriving;
+        pipeline->arriving = ctx;
+    }
+    ctx->serial = pipeline->next_serial++;
+    if (config->name == NULL)
+        snprintf(ctx->name, strlen(ctx->type->name) + SERIAL_SIZE, "%s#%u", ctx->type->name,
+                 ctx->serial);
+    ctx->is_listed = true;
+    if (leaving != NULL)
+        leaving->is_listed = false;
+    return 0;
+}
+
+/* `state` is what the handler's memory begins with; NULL: zeroes. */
+static int put(weir_pipeline *pipeline, const weir_handler_config *config, const char *old_name,
+               const void *state, weir_error *error)
+{
+    weir_ctx *ctx, *leaving = NULL;
+    change_call change = { .place = config->place };
+    weir_channel *channel = channel_of(pipeline);
+    bool is_mine = weir__channel_is_mine(channel);
+    int code = new_ctx(&ctx, channel, config);
+    if (code < 0)
+        return weir_error_set(error, code, "pipeline", "no memory for a handler");
+    if (state != NULL)
+        memcpy(weir_ctx_state(ctx), state, config->type->state_size);
+    weir__channel_lock(channel);
+    if (old_name != NULL && (leaving = find(pipeline, old_name)) == NULL)
+        code = weir_error_set(error, WEIR_ENOTFOUND, "pipeline", "there is no handler '%s'",
+                              old_name);
+    if (code == 0)
+        code = announce(pipeline, ctx, config, leaving, is_mine, error);
+    if (leaving != NULL)
+        change.leaving = leaving->serial;
+    weir__channel_unlock(channel);
+    if (code < 0) {
+        free_ctx(ctx);
+        return code;
+    }
+    if (!is_mine) {
+        change.coming = ctx;
+        change.has_leaving = leaving != NULL;
+        return send_change(pipeline, &change, config->base);
+    }
+    if (is_on_loop(channel))
+        call_added(ctx);
+    if (leaving != NULL)
+        weir__ctx_remove(leaving);
+    return 0;
+}
+
+int weir_pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config, weir_error *error)
+{
+    int code = check_config(pipeline, config, error);
+    return code < 0 ? code : put(pipeline, config, NULL, NULL, error);
+}
+
+static int add(weir_pipeline *pipeline, weir_place place, const char *base, const char *name,
+               const weir_handler_type *type, void *arg)
+{
+    weir_handler_config config = { .type = type, .name = name, .arg = arg, .place = place };
+    config.base = base;
+    return weir_pipeline_add(pipeline, &config, NULL);
+}
+
+int weir_pipeline_add_first(weir_pipeline *pipeline, const char *name,
+                            const weir_handler_type *type, void *arg)
+{
+    return add(pipeline, WEIR_PLACE_FIRST, NULL, name, type, arg);
+}
+
+int weir_pipeline_add_last(weir_pipeline *pipeline, const char *name, const weir_handler_type *type,
+                           void *arg)
+{
+    return add(pipeline, WEIR_PLACE_LAST, NULL, name, type, arg);
+}
+
+int weir_pipeline_add_before(weir_pipeline *pipeline, const char *base, const char *name,
+                             const weir_handler_type *type, void *arg)
+{
+    return add(pipeline, WEIR_PLACE_BEFORE, base, name, type, arg);
+}
+
+int weir_pipeline_add_after(weir_pipeline *pipeline, const char *base, const char *name,
+                            const weir_handler_type *type, void *arg)
+{
+    return add(pipeline, WEIR_PLACE_AFTER, base, name, type, arg);
+}
+
+int weir_pipeline_replace(weir_pipeline *pipeline, const char *name, const char *new_name,
+                          const weir_handler_type *type, void *arg)
+{
+    weir_handler_config config = { .type = type, .name = new_name, .arg = arg };
+    config.place = WEIR_PLACE_LAST;
+    int code = check_config(pipeline, &config, NULL);
+    if (code == 0 && name == NULL)
+        code = -EINVAL;
+    return code < 0 ? code : put(pipeline, &config, name, NULL, NULL);
+}
+
+int weir_pipeline_remove(weir_pipeline *pipeline, const char *name)
+{
+    if (pipeline == NULL || name == NULL)
+        return -EINVAL;
+    weir_channel *channel = channel_of(pipeline);
+    bool is_mine = weir__channel_is_mine(channel);
+    weir__channel_lock(channel);
+    weir_ctx *ctx = is_mine ? find_linked(pipeline, name) : find(pipeline, name);
+    change_call change = { .has_leaving = true, .leaving = ctx != NULL ? ctx->serial : 0 };
+    if (ctx != NULL)
+        ctx->is_listed = false;
+    weir__channel_unlock(channel);
+    if (ctx == NULL)
+        return WEIR_ENOTFOUND;
+    if (is_mine) {
+        weir__ctx_remove(ctx);
+        return 0;
+    }
+    return send_change(pipeline, &change, NULL);
+}
+
+int weir_ctx_remove(weir_ctx *ctx)
+{
+    if (ctx == NULL)
+        return -EINVAL;
+    weir_channel *channel = ctx->channel;
+    weir__channel_lock(channel);
+    bool was_listed = ctx->is_listed;
+    change_call change = { .has_leaving = true, .leaving = ctx->serial };
+    ctx->is_listed = false;
+    weir__channel_unlock(channel);
+    if (!was_listed)
+        return WEIR_ENOTFOUND;
+    if (weir__channel_is_mine(channel)) {
+        weir__ctx_remove(ctx);
+        return 0;
+    }
+    return send_change(&channel->pipeline, &change, NULL);
+}
+
+int weir_pipeline_rename(weir_pipeline *pipeline, const char *name, const char *new_name)
+{
+    if (pipeline == NULL || name == NULL || new_name == NULL || check_name(new_name, NULL) < 0)
+        return -EINVAL;
+    char *copy = weir__strdup(new_name), *old = NULL;
+    if (copy == NULL)
+        return -ENOMEM;
+    weir__channel_lock(channel_of(pipeline));
+    weir_ctx *ctx = find(pipeline, name), *same = find(pipeline, new_name);
+    int code = ctx == NULL ? WEIR_ENOTFOUND : same != NULL && same != ctx ? -EEXIST : 0;
+    if (code == 0) {
+        old = ctx->owns_name ? ctx->name : NULL;
+        ctx->name = copy;
+        ctx->owns_name = true;
+    }
+    weir__channel_unlock(channel_of(pipeline));
+    weir__free(code == 0 ? old : copy);
+    return code;
+}
+
+/* The initializer ------------------------------------------------------------------------------ */
+
+typedef struct initializer {
+    weir_init_fn init;
+    void *arg;
+} initializer;
+
+static void initializer_added(weir_ctx *ctx)
+{
+    const initializer *self = weir_ctx_state(ctx);
+    weir_channel *channel = weir_ctx_channel(ctx);
+    int code = self->init(channel, self->arg);
+    if (code < 0) {
+        weir_log(WEIR_LOG_WARN, "pipeline", "%08llx: could not be initialised, and is closed: %s",
+                 (unsigned long long)weir_channel_id(channel), weir_error_text(code));
+        weir_channel_close(channel, NULL);
+    }
+    weir_ctx_remove(ctx);
+}
+
+static const weir_handler_type initializer_type = {
+    .name = "initializer",
+    .state_size = sizeof(initializer),
+    .added = initializer_added,
+};
+
+int weir_pipeline_add_initializer(weir_pipeline *pipeline, weir_init_fn init, void *arg)
+{
+    weir_handler_config config = { .type = &initializer_type, .place = WEIR_PLACE_LAST };
+    if (pipeline == NULL || init == NULL)
+        return -EINVAL;
+    return put(pipeline, &config, NULL, &(initializer){ init, arg }, NULL);
+}
+
+/* Looking -------------------------------------------------------------------------------------- */
+
+static int describe(const weir_ctx *ctx, weir_handler_info *info)
+{
+    if (ctx == NULL)
+        return WEIR_ENOTFOUND;
+    if (info == NULL)
+        return 0;
+    weir_loop *loop = weir__channel_loop(ctx->channel);
+    *info = (weir_handler_info){ .type = ctx->type, .arg = ctx->arg };
+    if (ctx->lane != NULL)
+        info->executor = ctx->lane->executor;
+    else
+        info->executor = loop != NULL ? &loop->base : NULL;
+    snprintf(info->name, sizeof info->name, "%s", ctx->name);
+    return 0;
+}
+
+int weir_pipeline_find(weir_pipeline *pipeline, const char *name, weir_handler_info *info)
+{
+    if (pipeline == NULL || name == NULL)
+        return -EINVAL;
+    weir__channel_lock(channel_of(pipeline));
+    int code = describe(find(pipeline, name), info);
+    weir__channel_unlock(channel_of(pipeline));
+    return code;
+}
+
+/* The n-th that is listed and of the type (NULL: any), NULL behind the last; counts them. */
+static weir_ctx *walk(weir_pipeline *pipeline, const weir_handler_type *type, size_t *n)
+{
+    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
+        if (ctx->is_listed && (type == NULL || ctx->type == type) && (*n)-- == 0)
+            return ctx;
+    }
+    return NULL;
+}
+
+int weir_pipeline_find_type(weir_pipeline *pipeline, const weir_handler_type *type,
+                            weir_handler_info *info)
+{
+    size_t n = 0;
+    if (pipeline == NULL || type == NULL)
+        return -EINVAL;
+    weir__channel_lock(channel_of(pipeline));
+    int code = describe(walk(pipeline, type, &n), info);
+    weir__channel_unlock(channel_of(pipeline));
+    return code;
+}
+
+int weir_pipeline_at(weir_pipeline *pipeline, size_t index, weir_handler_info *info)
+{
+    if (pipeline == NULL)
+        return -EINVAL;
+    weir__channel_lock(channel_of(pipeline));
+    int code = describe(walk(pipeline, NULL, &index), info);
+    weir__channel_unlock(channel_of(pipeline));
+    return code;
+}
+
+size_t weir_pipeline_count(weir_pipeline *pipeline)
+{
+    size_t n = SIZE_MAX;
+    if (pipeline == NULL)
+        return 0;
+    weir__channel_lock(channel_of(pipeline));
+    walk(pipeline, NULL, &n);
+    weir__channel_unlock(channel_of(pipeline));
+    return SIZE_MAX - n;
+}
+
+size_t weir_pipeline_names(weir_pipeline *pipeline, char *to, size_t size)
+{
+    size_t length = 0;
+    if (size > 0)
+        *to = '\0';
+    if (pipeline == NULL)
+        return 0;
+    weir__channel_lock(channel_of(pipeline));
+    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
+        size_t left = length < size ? size - length : 0;
+        const char *comma = length > 0 ? ", " : "";
+        if (!ctx->is_listed)
+            continue;
+        char *at = left > 0 ? to + length : NULL;
+        length += (size_t)snprintf(at, left, "%s%s", comma, ctx->name);
+    }
+    weir__channel_unlock(channel_of(pipeline));
+    return length;
+}
+
+weir_ctx *weir_pipeline_ctx(weir_pipeline *pipeline, const char *name)
+{
+    if (pipeline == NULL || name == NULL)
+        return NULL;
+    WEIR_ASSERT(weir__channel_is_mine(channel_of(pipeline)));
+    weir__channel_lock(channel_of(pipeline));
+    weir_ctx *ctx = find_linked(pipeline, name);
+    weir__channel_unlock(channel_of(pipeline));
+    return ctx;
+}
+
+weir_channel *weir_pipeline_channel(weir_pipeline *pipeline)
+{
+    return pipeline != NULL ? channel_of(pipeline) : NULL;
+}
+
+void *weir_ctx_state(const weir_ctx *ctx)
+{
+    return ctx->type->state_size > 0 ? (char *)(uintptr_t)ctx + WEIR__CTX_STATE : NULL;
+}
+
+const char *weir_ctx_name(const weir_ctx *ctx)
+{
+    return ctx->name;
+}
+
+void *weir_ctx_arg(const weir_ctx *ctx)
+{
+    return ctx->arg;
+}
+
+const weir_handler_type *weir_ctx_type(const weir_ctx *ctx)
+{
+    return ctx->type;
+}
+
+weir_channel *weir_ctx_channel(const weir_ctx *ctx)
+{
+    return ctx->channel;
+}
+
+weir_pipeline *weir_ctx_pipeline(const weir_ctx *ctx)
+{
+    return &ctx->channel->pipeline;
+}
+
+weir_executor *weir_ctx_executor(const weir_ctx *ctx)
+{
+    weir_loop *loop = weir__channel_loop(ctx->channel);
+    if (ctx->lane != NULL)
+        return ctx->lane->executor;
+    return loop != NULL ? &loop->base : NULL;
+}
+
+bool weir_ctx_is_removed(const weir_ctx *ctx)
+{
+    return ctx->lane != NULL ? ctx->lane->is_removed : ctx->state == WEIR_CTX_REMOVED;
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: MIT */
+/* How a channel comes to a loop, leaves it, and closes. */
+#include "base/alloc.h"
+#include "channel/extras.h"
+#include "channel/inbox.h"
+#include "channel/timer.h"
+#include "exec/executor.h"
+
+#include <weir/log.h>
+
+#include <errno.h>
+
+static void end_promise(weir_promise **promise, int code)
+{
+    weir_promise *ended = *promise;
+    *promise = NULL;
+    weir__promise_end(ended, code);
+    weir_promise_release(ended);
+}
+
+/* News ----------------------------------------------------------------------------------------- */
+
+static void be_over(weir_channel *channel);
+static void hand_over(weir_channel *channel, weir_loop *loop, weir_promise *promise);
+
+/* It has come to the loop, or has become active: what waited goes on. */
+static void go_on(weir_channel *channel, weir_event_kind kind)
+{
+    if (kind == WEIR_EV_ACTIVE)
+        weir__pipeline_fire(channel, WEIR_EV_ACTIVE);
+    else if (channel->is_auto_read || channel->is_read_wanted)
+        weir_channel_read(channel);
+    if (weir__outbound_has_flushed(&channel->outbound) || channel->is_output_ended)
+        weir__channel_resume_output(channel);
+}
+
+/* Off its loop: does it know where to go? */
+static void go_elsewhere(weir_channel *channel)
+{
+    weir_channel_extras *extras = weir__channel_extras(channel);
+    if (extras == NULL || extras->move_to == NULL)
+        return;
+    weir_loop *loop = extras->move_to;
+    weir_promise *promise = extras->move_promise;
+    extras->move_to = NULL;
+    extras->move_promise = NULL;
+    hand_over(channel, loop, promise);
+    weir_promise_release(promise);
+}
+
+static void tell(weir_notice *notice)
+{
+    weir_channel *channel = WEIR_CONTAINER(notice, weir_channel, news);
+    const weir_transport *transport = channel->transport;
+    channel->is_news_queued = false;
+    for (;;) {
+        switch (weir__lifecycle_news(&channel->life)) {
+        case WEIR_NEWS_REGISTERED:
+            weir__pipeline_fire(channel, WEIR_EV_REGISTERED);
+            if (transport->is_active != NULL && transport->is_active(channel))
+                weir__lifecycle_activate(&channel->life);
+            continue;
+        case WEIR_NEWS_ACTIVE:
+            go_on(channel, WEIR_EV_ACTIVE);
+            continue;
+        case WEIR_NEWS_AGAIN:
+            go_on(channel, WEIR_EV_REGISTERED);
+            continue;
+        case WEIR_NEWS_INACTIVE:
+            weir__pipeline_fire(channel, WEIR_EV_INACTIVE);
+            continue;
+        case WEIR_NEWS_UNREGISTERED:
+            weir__pipeline_fire(channel, WEIR_EV_UNREGISTERED);
+            if (weir_channel_get_state(channel) == WEIR_CHANNEL_OPEN)
+                go_elsewhere(channel);
+            continue;
+        case WEIR_NEWS_OVER:
+            be_over(channel);
+            break;
+        case WEIR_NEWS_NONE:
+            break;
+        }
+        break;
+    }
+    weir_channel_release(channel);
+}
+
+/* Behind the listeners of what was completed until now. */
+static void queue_news(weir_channel *channel)
+{
+    if (channel->is_news_queued)
+        return;
+    channel->is_news_queued = true;
+    channel->news.run = tell;
+    weir_channel_retain(channel);
+    weir__notice_queue(&channel->news);
+}
+
+void weir__channel_activate(weir_channel *channel)
+{
+    if (weir__lifecycle_activate(&channel->life) == 0)
+        queue_news(channel);
+}
+
+/* Closing -------------------------------------------------------------------------------------- */
+
+static void be_over(weir_channel *channel)
+{
+    weir__pipeline_remove_all(&channel->pipeline);
+    /* From now on nobody asks for its loop, which may end before the channel's last reference. */
+    if (atomic_exchange_explicit(&channel->loop, NULL, memory_order_acq_rel) != NULL &&
+        channel->is_held_by_loop) {
+        channel->is_held_by_loop = false;
+        weir_channel_release(channel);
+    }
+}
+
+/* The last step: nothing is under way any more. */
+static void close_transport(weir_channel *channel)
+{
+    weir_loop *loop = weir__channel_loop(channel);
+    if (weir__lifecycle_closed(&channel->life) < 0)
+        return;
+    channel->transport->close(channel);
+    if (weir__list_is_linked(&channel->resident.node))
+        weir__loop_remove(loop, &channel->resident);
+    weir__outbound_fail(&channel->outbound, weir__channel_spare(channel), WEIR_ECLOSED);
+    weir__finish_closed(channel);
+    end_promise(&channel->shutdown_promise, WEIR_ECLOSED);
+    end_promise(&channel->loop_promise, WEIR_ECLOSED);
+    end_promise(&channel->close_promise, 0);
+    weir__future_complete(&channel->closed, 0);
+    queue_news(channel);
+}
+
+static void close_deferred(weir_deferred *deferred)
+{
+    close_transport(WEIR_CONTAINER(deferred, weir_channel, deferred));
+}
+
+void weir__channel_quiet(weir_channel *channel)
+{
+    if (weir__channel_is_closing(channel))
+        close_transport(channel);
+    else
+        weir__channel_try_to_leave(channel);
+}
+
+static void follow_close(weir_channel *channel, weir_promise *promise)
+{
+    if (promise == NULL)
+        return;
+    int code = weir_promise_follow(promise, &channel->closed);
+    if (code < 0)
+        weir_promise_set(promise, code);
+}
+
+void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
+{
+    weir_channel_state state = weir__lifecycle_state(&channel->life);
+    if (state >= WEIR_CHANNEL_CLOSING) {
+        if (state == WEIR_CHANNEL_CLOSING)
+            follow_close(channel, promise);
+        else
+            weir__promise_end(promise, 0);
+        return;
+    }
+    /* What was flushed gets one attempt; what fails in it finds the channel closing. */
+    bool has_flushed = weir__outbound_has_flushed(&channel->outbound) && !channel->is_leaving;
+    weir__lifecycle_begin_close(&channel->life);
+    channel->close_promise = weir_promise_retain(promise);
+    if (state == WEIR_CHANNEL_ACTIVE && has_flushed)
+        channel->transport->flush(channel);
+    channel->is_reading = false;
+    if (state == WEIR_CHANNEL_OPEN) { /* on no loop, so nothing can be under way */
+        close_transport(channel);
+        return;
+    }
+    if (channel->transport->quiesce(channel, true)) {
+        channel->deferred.run = close_deferred;
+        weir__loop_defer(weir__channel_loop(channel), &channel->deferred);
+    }
+}
+
+static void evict(weir_resident *resident)
+{
+    weir__channel_close_now(WEIR_CONTAINER(resident, weir_channel, resident), NULL);
+}
+
+/* Coming --------------------------------------------------------------------------------------- */
+
+/* The loop does not take it: row 121. */
+static void refuse(weir_channel *channel, int code)
+{
+    weir_promise *promise = channel->loop_promise;
+    channel->loop_promise = NULL;
+    weir_log(WEIR_LOG_WARN, "channel", "%08llx: closed by force, because no event loop took it: %s",
+             (unsigned long long)channel->id, weir_error_text(code));
+    if (weir__lifecycle_begin_close(&channel->life) == 0)
+        close_transport(channel);
+    weir__promise_end(promise, code);
+    weir_promise_release(promise);
+}
+
+static int attach(weir_channel *channel, weir_loop *loop)
+{
+    if (!weir_executor_is_current(&loop->base))
+        return WEIR_ESHUTDOWN; /* it has ended, and somebody else performs what is left */
+    channel->resident.evict = evict;
+    int code = weir__loop_add(loop, &channel->resident);
+    if (code == 0 && channel->transport->attach != NULL) {
+        code = channel->transport->attach(channel);
+        if (code < 0)
+            weir__loop_remove(loop, &channel->resident);
+    }
+    return code;
+}
+
+void weir__channel_arrive(weir_channel *channel)
+{
+    channel->is_arriving = false;
+    if (weir__channel_is_closing(channel)) {
+        end_promise(&channel->loop_promise, WEIR_ECLOSED);
+        return;
+    }
+    int code = attach(channel, weir__channel_loop(channel));
+    if (code < 0) {
+        refuse(channel, code);
+        return;
+    }
+    if (!channel->is_held_by_loop) {
+        channel->is_held_by_loop = true;
+        weir_channel_retain(channel);
+    }
+    weir__lifecycle_register(&channel->life);
+    weir__channel_resume_timers(channel);
+    weir__pipeline_call_added(&channel->pipeline);
+    end_promise(&channel->loop_promise, 0);
+    queue_news(channel);
+}
+
+/* From here on the channel is the loop's. It is on none now. */
+static void hand_over(weir_channel *channel, weir_loop *loop, weir_promise *promise)
+{
+    bool is_here = weir_executor_is_current(&loop->base);
+    if (weir__lifecycle_state(&channel->life) >= WEIR_CHANNEL_CLOSING) {
+        weir__promise_end(promise, WEIR_ECLOSED);
+        return;
+    }
+    if (channel->is_arriving) {
+        weir__promise_end(promise, WEIR_EREGISTERED);
+        return;
+    }
+    channel->loop_promise = weir_promise_retain(promise);
+    channel->is_arriving = true;
+    atomic_store_explicit(&channel->loop, loop, memory_order_release);
+    if (is_here)
+        weir__channel_arrive(channel);
+    else
+        weir__inbox_follow(channel);
+}
+
+/* On the loop that the channel was on, or, before the first, by who made it. */
+static void register_now(weir_channel *channel, weir_loop *loop, weir_promise *promise)
+{
+    weir_channel_state state = weir__lifecycle_state(&channel->life);
+    if (state == WEIR_CHANNEL_OPEN)
+        hand_over(channel, loop, promise);
+    else
+        weir__promise_end(promise, state >= WEIR_CHANNEL_CLOSING ? WEIR_ECLOSED : WEIR_EREGISTERED);
+}
+
+typedef struct loop_call {
+    weir_call call;
+    weir_loop *loop;
+    weir_promise *promise;
+    bool is_move;
+} loop_call;
+
+static void move_now(weir_channel *channel, weir_loop *loop, weir_promise *promise);
+
+static void run_loop_call(weir_channel *channel, weir_call *call)
+{
+    loop_call *self = WEIR_CONTAINER(call, loop_call, call);
+    if (self->is_move)
+        move_now(channel, self->loop, self->promise);
+    else
+        register_now(channel, self->loop, self->promise);
+    weir_promise_release(self->promise);
+    weir__free(self);
+}
+
+static void go_to(weir_channel *channel, weir_executor *executor, weir_promise *promise,
+                  bool is_move)
+{
+    weir_loop *loop = weir_executor_loop(executor);
+    if (channel == NULL || executor == NULL) {
+        weir__promise_end(promise, -EINVAL);
+        return;
+    }
+    if (loop == NULL) {
+        weir_log(WEIR_LOG_WARN, "channel", "incompatible event loop type: %s, a %s executor",
+                 weir_executor_name(executor), executor->type->name);
+        weir__promise_end(promise, WEIR_ELOOPTYPE);
+        return;
+    }
+    if (weir__channel_is_mine(channel)) {
+        if (is_move)
+            move_now(channel, loop, promise);
+        else
+            register_now(channel, loop, promise);
+        return;
+    }
+    loop_call *call = weir__alloc(sizeof *call);
+    if (call == NULL) {
+        weir__promise_end(promise, -ENOMEM);
+        return;
+    }
+    *call = (loop_call){ .call.run = run_loop_call, .loop = loop, .is_move = is_move };
+    call->promise = weir_promise_retain(promise);
+    weir__inbox_push(channel, &call->call);
+}
+
+void weir_channel_register(weir_channel *channel, weir_executor *loop, weir_promise *promise)
+{
+    go_to(channel, loop, promise, false);
+}
+
+/* Leaving -------------------------------------------------------------------------------------- */
+
+void weir__channel_try_to_leave(weir_channel *channel)
+{
+    if (!channel->is_leaving || channel->resting > 0 || weir__channel_is_closing(channel) ||
+        !channel->transport->quiesce(channel, false))
+        return;
+    channel->is_leaving = false;
+    channel->pauses &= (uint8_t)~WEIR__PAUSE_LEAVING;
+    if (channel->transport->detach != NULL)
+        channel->transport->detach(channel);
+    weir__channel_stop_timers(channel);
+    weir__loop_remove(weir__channel_loop(channel), &channel->resident);
+    weir__lifecycle_deregister(&channel->life);
+    end_promise(&channel->loop_promise, 0);
+    /* The loop's reference goes when everything is told; until then the news hold one. */
+    queue_news(channel);
+    if (channel->is_held_by_loop) {
+        channel->is_held_by_loop = false;
+        weir_channel_release(channel);
+    }
+}
+
+void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise)
+{
+    if (weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_OPEN || channel->is_leaving) {
+        weir__promise_end(promise, -EALREADY);
+        return;
+    }
+    if (weir__channel_is_finishing(channel)) {
+        weir__promise_end(promise, -EBUSY); /* its end is timed by this loop */
+        return;
+    }
+    channel->is_leaving = true;
+    channel->loop_promise = weir_promise_retain(promise);
+    weir__channel_set_pause(channel, WEIR__PAUSE_LEAVING, true);
+    weir__channel_try_to_leave(channel);
+}
+
+static void move_now(weir_channel *channel, weir_loop *loop, weir_promise *promise)
+{
+    if (weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_OPEN) {
+        register_now(channel, loop, promise);
+        return;
+    }
+    weir_channel_extras *extras = weir__channel_need_extras(channel);
+    if (extras == NULL || weir__channel_is_closing(channel) || channel->is_leaving) {
+        weir__promise_end(promise, extras == NULL        ? -ENOMEM
+                                   : channel->is_leaving ? -EALREADY
+                                                         : WEIR_ECLOSED);
+        return;
+    }
+    extras->move_to = loop;
+    extras->move_promise = weir_promise_retain(promise);
+    weir_channel_deregister(channel, NULL);
+}
+
+void weir_channel_move(weir_channel *channel, weir_executor *loop, weir_promise *promise)
+{
+    go_to(channel, loop, promise, true);
+}

@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: MIT */
+/* The embedded channel: a transport whose other side is a test. */
+#include "base/alloc.h"
+#include "base/list.h"
+#include "channel/channel.h"
+
+#include <weir/buf.h>
+#include <weir/clock.h>
+#include <weir/embedded.h>
+#include <weir/leak.h>
+#include <weir/script.h>
+
+#include <errno.h>
+
+/* So many turns without an end, and something posts itself again and again. */
+#define MOST_TURNS 100000
+
+/* A message or an error that came out. */
+typedef struct item {
+    weir_list_node node;
+    weir_msg *msg;
+    weir_error error;
+} item;
+
+typedef struct embedded_channel {
+    weir_channel base;
+    weir_embedded *owner; /* NULL once that is gone */
+} embedded_channel;
+
+struct weir_embedded {
+    weir_channel *channel;
+    weir_group *group;
+    weir_executor *executor;
+    bool owns_group;
+    weir_script *script;
+    weir_virtual_clock clock;
+    size_t alive_before; /* messages, when it was made */
+
+    /* The loop's; looked at when that stands still. */
+    weir_list inbound, outbound, errors;
+    size_t inbound_count, outbound_count, error_count;
+    size_t accepted; /* how many more messages the other side takes */
+    int send_code;
+    bool is_connected, is_reading, is_output_shut;
+};
+
+static weir_embedded *owner_of(const weir_channel *channel)
+{
+    return ((const embedded_channel *)channel)->owner;
+}
+
+static bool keep(weir_list *list, size_t *count, weir_msg *msg, const weir_error *error)
+{
+    item *kept = weir__alloc(sizeof *kept);
+    if (kept == NULL)
+        return false;
+    *kept = (item){ .msg = msg };
+    if (error != NULL)
+        kept->error = *error;
+    weir__list_push_back(list, &kept->node);
+    ++*count;
+    return true;
+}
+
+/* The oldest, or NULL: to be freed. */
+static item *take(weir_list *list, size_t *count)
+{
+    weir_list_node *node = weir__list_pop_front(list);
+    if (node == NULL)
+        return NULL;
+    --*count;
+    return WEIR_CONTAINER(node, item, node);
+}
+
+static weir_msg *take_msg(weir_list *list, size_t *count)
+{
+    item *taken = take(list, count);
+    weir_msg *msg = taken != NULL ? taken->msg : NULL;
+    weir__free(taken);
+    return msg;
+}
+
+/* The transport -------------------------------------------------------------------------------- */
+
+static bool embedded_is_active(const weir_channel *channel)
+{
+    const weir_embedded *self = owner_of(channel);
+    return self != NULL && self->is_connected;
+}
+
+static void become_active(weir_channel *channel, weir_promise *promise)
+{
+    weir_embedded *self = owner_of(channel);
+    if (self == NULL || self->is_connected) {
+        weir__promise_end(promise, -EISCONN);
+        return;
+    }
+    self->is_connected = true;
+    weir__promise_end(promise, 0);
+    weir__channel_activate(channel);
+}
+
+static void embedded_bind(weir_channel *channel, const weir_address *local, weir_promise *promise)
+{
+    (void)local;
+    become_active(channel, promise);
+}
+
+static void embedded_connect(weir_channel *channel, const weir_address *remote,
+                             const weir_address *local, weir_promise *promise)
+{
+    (void)remote;
+    (void)local;
+    become_active(channel, promise);
+}
+
+static void set_reading(weir_channel *channel, bool is_reading)
+{
+    if (owner_of(channel) != NULL)
+        owner_of(channel)->is_reading = is_reading;
+}
+
+static void embedded_start_reading(weir_channel *channel)
+{
+    set_reading(channel, true);
+}
+
+static void embedded_stop_reading(weir_channel *channel)
+{
+    set_reading(channel, false);
+}
+
+static void embedded_flush(weir_channel *channel)
+{
+    weir_embedded *self = owner_of(channel);
+    weir_spare *spare = weir__channel_spare(channel);
+    weir_msg *msg;
+    int code = self != NULL ? self->send_code : 0;
+    while (code == 0 && self != NULL && self->accepted > 0 &&
+           (msg = weir__outbound_take(&channel->outbound, spare)) != NULL) {
+        if (self->accepted != SIZE_MAX)
+            self->accepted--;
+        if (!keep(&self->outbound, &self->outbound_count, msg, NULL)) {
+            weir_msg_release(msg);
+            code = -ENOMEM;
+        }
+    }
+    weir__channel_sent(channel, code);
+}
+
+static void embedded_shutdown(weir_channel *channel, weir_promise *promise)
+{
+    if (owner_of(channel) != NULL)
+        owner_of(channel)->is_output_shut = true;
+    weir__promise_end(promise, 0);
+}
+
+/* Nothing is ever under way. */
+static bool embedded_quiesce(weir_channel *channel, bool is_closing)
+{
+    (void)is_closing;
+    set_reading(channel, false);
+    return true;
+}
+
+static void embedded_close(weir_channel *channel)
+{
+    set_reading(channel, false);
+}
+
+static void embedded_destroy(weir_channel *channel)
+{
+    weir__free(channel);
+}
+
+static bool embedded_unhandled(weir_channel *channel, weir_msg *msg, const weir_error *error)
+{
+    weir_embedded *self = owner_of(channel);
+    if (self == NULL)
+        return false;
+    return msg != NULL ? keep(&self->inbound, &self->inbound_count, msg, NULL)
+                       : keep(&self->errors, &self->error_count, NULL, error);
+}
+
+static const weir_transport embedded_transport = {
+    .name = "embedded",
+    .is_stream = true,
+    .is_active = embedded_is_active,
+    .bind = embedded_bind,
+    .connect = embedded_connect,
+    .start_reading = embedded_start_reading,
+    .stop_reading = embedded_stop_reading,
+    .flush = embedded_flush,
+    .shutdown = embedded_shutdown,
+    .quiesce = embedded_quiesce,
+    .close = embedded_close,
+    .destroy = embedded_destroy,
+    .unhandled = embedded_unhandled,
+};
+
+/* Running -------------------------------------------------------------------------------------- */
+
+static int nothing(void *arg)
+{
+    (void)arg;
+    return 0;
+}
+
+int weir_embedded_run(weir_embedded *self)
+{
+    if (self == NULL)
+        return -EINVAL;
+    if (!self->owns_group)
+        return weir_embedded_call(self, nothing, NULL);
+    for (int i = 0; i < MOST_TURNS; i++) {
+        if (weir_group_next_ns(self->group) != 0)
+            return 0;
+        weir_group_step(self->group);
+    }
+    return -ELOOP;
+}
+
+int weir_embedded_advance(weir_embedded *self, int64_t step_ns)
+{
+    if (self == NULL || step_ns < 0)
+        return -EINVAL;
+    if (!self->owns_group)
+        return -EPERM;
+    int code = weir_embedded_run(self);
+    int64_t next_ns;
+    while (code == 0 && (next_ns = weir_group_next_ns(self->group)) > 0 && next_ns <= step_ns) {
+        step_ns -= next_ns;
+        weir_virtual_clock_advance(&self->clock, next_ns);
+        code = weir_embedded_run(self);
+    }
+    weir_virtual_clock_advance(&self->clock, step_ns);
+    return code == 0 ? weir_embedded_run(self) : code;
+}
+
+typedef struct embedded_call {
+    weir_task task;
+    weir_call_fn fn;
+    void *arg;
+    int code;
+    bool is_done;
+} embedded_call;
+
+static int run_call(weir_task *task)
+{
+    embedded_call *call = WEIR_CONTAINER(task, embedded_call, task);
+    call->code = call->fn(call->arg);
+    call->is_done = true;
+    return 0;
+}
+
+static void drop_call(weir_task *task)
+{
+    embedded_call *call = WEIR_CONTAINER(task, embedded_call, task);
+    call->code = WEIR_ESHUTDOWN;
+    call->is_done = true;
+}
+
+static int call_by_stepping(weir_embedded *self, weir_call_fn fn, void *arg)
+{
+    embedded_call call = { .fn = fn, .arg = arg };
+    call.task = (weir_task){ .run = run_call, .dropped = drop_call, .name = "embedded call" };
+    int code = weir_executor_post(self->executor, &call.task);
+    if (code < 0)
+        return code;
+    while (!call.is_done)
+        weir_group_step(self->group);
+    code = weir_embedded_run(self);
+    return code < 0 ? code : call.code;
+}
+
+int weir_embedded_call(weir_embedded *self, weir_call_fn fn, void *arg)
+{
+    weir_future *future;
+    if (self == NULL || fn == NULL)
+        return -EINVAL;
+    if (self->owns_group)
+        return call_by_stepping(self, fn, arg);
+    weir_loop *loop = weir_channel_loop(self->channel);
+    int code = weir_executor_submit(loop != NULL ? weir_loop_executor(loop) : self->executor, fn,
+                                    arg, &future);
+    if (code < 0)
+        return code;
+    code = weir_future_await(future);
+    weir_future_release(future);
+    return code;
+}
+
+/* In and out ----------------------------------------------------------------------------------- */
+
+typedef struct inbound {
+    weir_embedded *self;
+    weir_msg *msg;
+    bool ends_batch;
+} inbound;
+
+static int read_here(void *arg)
+{
+    inbound *in = arg;
+    weir_channel *channel = in->self->channel;
+    if (weir__channel_is_closing(channel))
+        return WEIR_ECLOSED;
+    if (in->msg != NULL)
+        weir__channel_read(channel, in->msg);
+    in->msg = NULL;
+    if (in->ends_batch)
+        weir__channel_read_complete(channel);
+    return 0;
+}
+
+static int hand_in(weir_embedded *self, weir_msg *msg, bool ends_batch)
+{
+    inbound in = { self, msg, ends_batch };
+    if (self == NULL || (msg == NULL && !ends_batch)) {
+        weir_msg_release(msg);
+        return -EINVAL;
+    }
+    int code = weir_embedded_call(self, read_here, &in);
+    if (in.msg != NULL)
+        weir_msg_release(in.msg);
+    return code < 0 ? code : weir_embedded_check(self);
+}
+
+int weir_embedded_write_inbound(weir_embedded *self, weir_msg *msg)
+{
+    return msg != NULL ? hand_in(self, msg, true) : -EINVAL;
+}
+
+int weir_embedded_write_inbound_part(weir_embedded *self, weir_msg *msg)
+{
+    return hand_in(self, msg, false);
+}
+
+int weir_embedded_end_batch(weir_embedded *self)
+{
+    return hand_in(self, NULL, true);
+}
+
+int weir_embedded_write_inbound_bytes(weir_embedded *self, const void *bytes, size_t length)
+{
+    weir_buf *buf = weir_buf_from(bytes, length);
+    return buf != NULL ? weir_embedded_write_inbound(self, &buf->msg) : -ENOMEM;
+}
+
+typedef struct input_end {
+    weir_embedded *self;
+    int code;
+} input_end;
+
+static int end_here(void *arg)
+{
+    const input_end *end = arg;
+    weir__channel_read_ended(end->self->channel, end->code);
+    return 0;
+}
+
+int weir_embedded_end_inbound(weir_embedded *self, int code)
+{
+    if (self == NULL || code > 0)
+        return -EINVAL;
+    int result = weir_embedded_call(self, end_here, &(input_end){ self, code });
+    return result < 0 ? result : weir_embedded_check(self);
+}
+
+weir_msg *weir_embedded_read_inbound(weir_embedded *self)
+{
+    return self != NULL ? take_msg(&self->inbound, &self->inbound_count) : NULL;
+}
+
+weir_msg *weir_embedded_read_outbound(weir_embedded *self)
+{
+    return self != NULL ? take_msg(&self->outbound, &self->outbound_count) : NULL;
+}
+
+size_t weir_embedded_read_outbound_bytes(weir_embedded *self, void *to, size_t room)
+{
+    size_t length = 0;
+    weir_list_node *node;
+    while (self != NULL && length < room && (node = weir__list_first(&self->outbound)) != NULL) {
+        item *first = WEIR_CONTAINER(node, item, node);
+        weir_buf *buf = (weir_buf *)first->msg;
+        size_t size = first->msg->type == &weir_buf_type ? weir_buf_readable(buf) : 0;
+        size_t part = size < room - length ? size : room - length;
+        if (part > 0)
+            weir_buf_read_bytes(buf, (char *)to + length, part);
+        length += part;
+        if (part == size)
+            weir_msg_release(take_msg(&self->outbound, &self->outbound_count));
+    }
+    return length;
+}
+
+size_t weir_embedded_inbound_count(const weir_embedded *self)
+{
+    return self->inbound_count;
+}
+
+size_t weir_embedded_outbound_count(const weir_embedded *self)
+{
+    return self->outbound_count;
+}
+
+/* Runs, and says what is wrong. */
+static int settle(weir_embedded *self)
+{
+    int code = weir_embedded_run(self);
+    return code < 0 ? code : weir_embedded_check(self);
+}
+
+int weir_embedded_write_outbound(weir_embedded *self, weir_msg *msg)
+{
+    if (self == NULL || msg == NULL) {
+        weir_msg_release(msg);
+        return -EINVAL;
+    }
+    bool is_open = weir_channel_is_open(self->channel);
+    weir_channel_write_and_flush(self->channel, msg, NULL);
+    int code = settle(self);
+    return code < 0 || is_open ? code : WEIR_ECLOSED;
+}
+
+int weir_embedded_flush(weir_embedded *self)
+{
+    if (self == NULL)
+        return -EINVAL;
+    weir_channel_flush(self->channel);
+    return settle(self);
+}
+
+static int resume_here(void *arg)
+{
+    weir_embedded *self = arg;
+    if (!weir__channel_is_closing(self->channel))
+        weir__channel_resume_output(self->channel);
+    return 0;
+}
+
+int weir_embedded_accept(weir_embedded *self, size_t messages)
+{
+    if (self == NULL)
+        return -EINVAL;
+    self->accepted = messages;
+    int code = weir_embedded_call(self, resume_here, self);
+    return code < 0 ? code : weir_embedded_check(self);
+}
+
+void weir_embedded_fail_sends(weir_embedded *self, int code)
+{
+    self->send_code = code < 0 ? code : 0;
+}
+
+bool weir_embedded_is_reading(const weir_embedded *self)
+{
+    return self->is_reading;
+}
+
+bool weir_embedded_is_output_shut(const weir_embedded *self)
+{
+    return self->is_output_shut;
+}
+
+/* Errors and the end --------------------------------------------------------------------------- */
+
+int weir_embedded_check(const weir_embedded *self)
+{
+    const weir_list_node *node = self != NULL ? weir__list_first(&self->errors) : NULL;
+    return node != NULL ? WEIR_CONTAINER(node, item, node)->error.code : 0;
+}
+
+bool weir_embedded_take_error(weir_embedded *self, weir_error *error)
+{
+    item *taken = self != NULL ? take(&self->errors, &self->error_count) : NULL;
+    if (taken == NULL)
+        return false;
+    if (error != NULL)
+        *error = taken->error;
+    weir__free(taken);
+    return true;
+}
+
+int weir_embedded_close(weir_embedded *self)
+{
+    if (self == NULL)
+        return -EINVAL;
+    weir_channel_close(self->channel, NULL);
+    if (!self->owns_group)
+        return weir_future_await(weir_channel_closed(self->channel));
+    return weir_embedded_run(self);
+}
+
+size_t weir_embedded_finish(weir_embedded *self, weir_embedded_report *report)
+{
+    if (self == NULL)
+        return 0;
+    weir_embedded_close(self);
+    weir_embedded_report left = { self->inbound_count, self->outbound_count, self->error_count, 0 };
+    if (weir_leak_get_mode() == WEIR_LEAK_ALL) {
+        size_t known = self->alive_before + left.inbound + left.outbound;
+        size_t alive = weir_leak_report(NULL, NULL);
+        left.leaked = alive > known ? alive - known : 0;
+    }
+    if (report != NULL)
+        *report = left;
+    return left.inbound + left.outbound + left.errors + left.leaked;
+}
+
+/* Making and freeing --------------------------------------------------------------------------- */
+
+static void count_leak(void *arg, const weir_leak *leak)
+{
+    *(size_t *)arg += leak->count;
+}
+
+static int open_group(weir_embedded *self, weir_error *error)
+{
+    int code = weir_script_new(&self->script);
+    if (code < 0)
+        return weir_error_set(error, code, "embedded", "no memory for its loop");
+    weir_virtual_clock_init(&self->clock, 0);
+    weir_group_config config = { .loops = 1, .name = "embedded", .is_manual = true };
+    config.clock = &self->clock.clock;
+    config.io_source = weir_script_source(self->script);
+    config.watchdog_ms = WEIR_OFF;
+    self->owns_group = true;
+    return weir_group_new(&self->group, &config, error);
+}
+
+static int open_channel(weir_embedded *self, const weir_embedded_config *config)
+{
+    embedded_channel *channel = weir__zalloc(sizeof *channel);
+    if (channel == NULL)
+        return -ENOMEM;
+    weir__channel_init(&channel->base, &embedded_transport, config->parent);
+    channel->owner = self;
+    self->channel = &channel->base;
+    if (config->init == NULL)
+        return 0;
+    return weir_pipeline_add_initializer(&channel->base.pipeline, config->init, config->arg);
+}
+
+/* The initializer's own code is not kept anywhere: that it closed the channel shows it. */
+static int start(weir_embedded *self, const weir_embedded_config *config, weir_error *error)
+{
+    if (config->is_unregistered)
+        return 0;
+    weir_channel_register(self->channel, self->executor, NULL);
+    int code = weir_embedded_run(self);
+    if (code == 0 && !weir_channel_is_open(self->channel))
+        code = WEIR_ECLOSED;
+    return code < 0 ? weir_error_set(error, code, "embedded", "its initialisation failed") : 0;
+}
+
+int weir_embedded_new(weir_embedded **out, const weir_embedded_config *config, weir_error *error)
+{
+    static const weir_embedded_config defaults = { .init = NULL };
+    config = config != NULL ? config : &defaults;
+    if (out == NULL)
+        return weir_error_set(error, -EINVAL, "embedded", "there is nowhere to put it");
+    weir_embedded *self = weir__zalloc(sizeof *self);
+    if (self == NULL)
+        return weir_error_set(error, -ENOMEM, "embedded", "no memory");
+    weir__list_init(&self->inbound);
+    weir__list_init(&self->outbound);
+    weir__list_init(&self->errors);
+    self->accepted = SIZE_MAX;
+    self->is_connected = !config->is_unconnected;
+    if (weir_leak_get_mode() == WEIR_LEAK_ALL)
+        weir_leak_report(count_leak, &self->alive_before);
+    self->group = config->group;
+    int code = self->group != NULL ? 0 : open_group(self, error);
+    if (code == 0) {
+        self->executor = weir_group_next(self->group);
+        code = open_channel(self, config);
+        if (code < 0)
+            weir_error_set(error, code, "embedded", "no memory for its channel");
+    }
+    if (code == 0)
+        code = start(self, config, error);
+    if (code < 0)
+        weir_embedded_free(self);
+    else
+        *out = self;
+    return code;
+}
+
+static int disown(void *arg)
+{
+    weir_embedded *self = arg;
+    ((embedded_channel *)self->channel)->owner = NULL;
+    return 0;
+}
+
+void weir_embedded_free(weir_embedded *self)
+{
+    weir_msg *msg;
+    if (self == NULL)
+        return;
+    if (self->channel != NULL) {
+        if (weir_channel_loop(self->channel) != NULL)
+            weir_embedded_close(self);
+        if (weir_channel_loop(self->channel) == NULL || weir_embedded_call(self, disown, self) < 0)
+            disown(self);
+        weir_channel_release(self->channel);
+    }
+    if (self->owns_group) {
+        weir_embedded_run(self);
+        weir_group_shutdown(self->group, 0, 0);
+        weir_group_free(self->group);
+        weir_script_free(self->script);
+    }
+    while ((msg = weir_embedded_read_inbound(self)) != NULL ||
+           (msg = weir_embedded_read_outbound(self)) != NULL)
+        weir_msg_release(msg);
+    while (weir_embedded_take_error(self, NULL)) {
+    }
+    weir__free(self);
+}
