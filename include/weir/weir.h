@@ -14,6 +14,7 @@
 #include <weir/buf.h>
 #include <weir/channel.h>
 #include <weir/clock.h>
+#include <weir/duplex.h>
 #include <weir/error.h>
 #include <weir/executor.h>
 #include <weir/fault.h>
@@ -22,6 +23,7 @@
 #include <weir/handler.h>
 #include <weir/leak.h>
 #include <weir/log.h>
+#include <weir/logging.h>
 #include <weir/loop.h>
 #include <weir/msg.h>
 #include <weir/node.h>
@@ -30,6 +32,7 @@
 #include <weir/signal.h>
 #include <weir/threads.h>
 #include <weir/timer.h>
+#include <weir/typed.h>
 #include <weir/version.h>
 #include <weir/watch.h>
 

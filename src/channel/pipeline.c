@@ -115,7 +115,7 @@ static weir_ctx *find(weir_pipeline *pipeline, const char *name)
 }
 
 /* NULL when it went in the meantime. */
-static weir_ctx *find_serial(weir_pipeline *pipeline, uint32_t serial)
+weir_ctx *weir__pipeline_find_serial(weir_pipeline *pipeline, uint32_t serial)
 {
     for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
         if (ctx->serial == serial && ctx->state != WEIR_CTX_REMOVED)
@@ -389,7 +389,7 @@ static void run_change(weir_channel *channel, weir_call *call)
     bool is_linked = true;
     weir__channel_lock(channel);
     if (change->has_leaving)
-        prev = leaving = find_serial(pipeline, change->leaving);
+        prev = leaving = weir__pipeline_find_serial(pipeline, change->leaving);
     else
         prev = place_of(pipeline, change->place, change->base);
     if (coming != NULL)
@@ -414,7 +414,7 @@ static int take_back(weir_pipeline *pipeline, const change_call *change)
     weir__channel_lock(channel_of(pipeline));
     if (change->coming != NULL)
         forget_arriving(pipeline, change->coming);
-    weir_ctx *old = change->has_leaving ? find_serial(pipeline, change->leaving) : NULL;
+    weir_ctx *old = change->has_leaving ? weir__pipeline_find_serial(pipeline, change->leaving) : NULL;
     if (old != NULL)
         old->is_listed = true;
     weir__channel_unlock(channel_of(pipeline));

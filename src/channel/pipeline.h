@@ -107,6 +107,9 @@ void weir__ctx_added_failed(weir_ctx *ctx, const weir_error *error);
 /* A handler elsewhere has nothing on its way any more: frees the context if it waits for that. */
 void weir__ctx_returned(weir_ctx *ctx);
 
+/* The handler with a serial, NULL when it went in the meantime. On the loop, or under the lock. */
+weir_ctx *weir__pipeline_find_serial(weir_pipeline *pipeline, uint32_t serial);
+
 /* The first or last context: ordinary handlers of weir's own, see ends.c. */
 extern const weir_handler_type weir__head_type, weir__tail_type;
 

@@ -198,6 +198,21 @@ static const weir_transport embedded_transport = {
     .unhandled = embedded_unhandled,
 };
 
+weir_channel *weir_embedded_channel(weir_embedded *self)
+{
+    return self != NULL ? self->channel : NULL;
+}
+
+weir_pipeline *weir_embedded_pipeline(weir_embedded *self)
+{
+    return self != NULL ? weir_channel_pipeline(self->channel) : NULL;
+}
+
+weir_executor *weir_embedded_executor(weir_embedded *self)
+{
+    return self != NULL ? self->executor : NULL;
+}
+
 /* Running -------------------------------------------------------------------------------------- */
 
 static int nothing(void *arg)
