@@ -109,6 +109,16 @@ void weir_channel_release(weir_channel *channel)
     weir_channel_release(channel);
 }
 
+/* On a loop that has ended nothing is under way, and whoever performs the last calls must not leave
+ * anything to be done when another may have taken over. */
+void weir__channel_queue_notice(weir_channel *channel, weir_notice *notice)
+{
+    if (weir__channel_is_mine(channel))
+        weir__notice_queue(notice);
+    else
+        notice->run(notice);
+}
+
 /* Reading -------------------------------------------------------------------------------------- */
 
 static void update_reading(weir_channel *channel)
@@ -330,7 +340,7 @@ void weir__channel_weigh(weir_channel *channel)
         return;
     channel->is_writability_queued = true;
     weir_channel_retain(channel);
-    weir__notice_queue(&channel->writability);
+    weir__channel_queue_notice(channel, &channel->writability);
 }
 
 int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable)

@@ -108,6 +108,9 @@ void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise);
 /* It is active, and something waited for that: sends it, and ends the output if that was wished. */
 void weir__channel_resume_output(weir_channel *channel);
 
+/* Is over, and on no loop any more, when its last handler is gone. */
+void weir__channel_try_to_go(weir_channel *channel);
+
 /* Leaves its loop, if it wants to and nothing holds it there any more. */
 void weir__channel_try_to_leave(weir_channel *channel);
 
@@ -121,6 +124,9 @@ void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paus
 
 /* A write failed that nobody is told about: an error from the head, and the end of a stream. */
 void weir__channel_lost(weir_channel *channel, int code);
+
+/* Tells something behind all that was completed before. It holds a reference of its own. */
+void weir__channel_queue_notice(weir_channel *channel, weir_notice *notice);
 
 /* The water marks or what is queued has changed. */
 void weir__channel_weigh(weir_channel *channel);

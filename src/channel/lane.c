@@ -131,6 +131,7 @@ static void come_back(weir_channel *channel, weir_call *call)
         weir__free(parcel);
     count_away(ctx, -1);
     weir__ctx_returned(ctx);
+    weir__channel_try_to_go(channel);
     weir_channel_release(channel);
 }
 

@@ -287,6 +287,7 @@ static void rest(weir_deferred *deferred)
     channel->resting--;
     weir__ctx_returned(ctx);
     weir__channel_try_to_leave(channel);
+    weir__channel_try_to_go(channel);
     weir_channel_release(channel);
 }
 

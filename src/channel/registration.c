@@ -20,7 +20,6 @@ static void end_promise(weir_promise **promise, int code)
 
 /* News ----------------------------------------------------------------------------------------- */
 
-static void be_over(weir_channel *channel);
 static void hand_over(weir_channel *channel, weir_loop *loop, weir_promise *promise);
 
 /* It has come to the loop, or has become active: what waited goes on. */
@@ -34,12 +33,19 @@ static void go_on(weir_channel *channel, weir_event_kind kind)
         weir__channel_resume_output(channel);
 }
 
-/* Off its loop: does it know where to go? */
+static void queue_news(weir_channel *channel);
+
+/* Off its loop, does it know where to go? */
 static void go_elsewhere(weir_channel *channel)
 {
     weir_channel_extras *extras = weir__channel_extras(channel);
-    if (extras == NULL || extras->move_to == NULL)
+    if (extras == NULL || extras->move_to == NULL ||
+        weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_OPEN)
         return;
+    if (channel->is_writability_queued) {
+        queue_news(channel); /* behind what is still to be told here */
+        return;
+    }
     weir_loop *loop = extras->move_to;
     weir_promise *promise = extras->move_promise;
     extras->move_to = NULL;
@@ -71,13 +77,13 @@ static void tell(weir_notice *notice)
             continue;
         case WEIR_NEWS_UNREGISTERED:
             weir__pipeline_fire(channel, WEIR_EV_UNREGISTERED);
-            if (weir_channel_get_state(channel) == WEIR_CHANNEL_OPEN)
-                go_elsewhere(channel);
             continue;
         case WEIR_NEWS_OVER:
-            be_over(channel);
+            weir__pipeline_remove_all(&channel->pipeline);
+            weir__channel_try_to_go(channel);
             break;
         case WEIR_NEWS_NONE:
+            go_elsewhere(channel); /* and from then on it is another thread's */
             break;
         }
         break;
@@ -93,7 +99,7 @@ static void queue_news(weir_channel *channel)
     channel->is_news_queued = true;
     channel->news.run = tell;
     weir_channel_retain(channel);
-    weir__notice_queue(&channel->news);
+    weir__channel_queue_notice(channel, &channel->news);
 }
 
 void weir__channel_activate(weir_channel *channel)
@@ -104,28 +110,51 @@ void weir__channel_activate(weir_channel *channel)
 
 /* Closing -------------------------------------------------------------------------------------- */
 
-static void be_over(weir_channel *channel)
+static void let_go(weir_channel *channel)
 {
-    weir__pipeline_remove_all(&channel->pipeline);
-    /* From now on nobody asks for its loop, which may end before the channel's last reference. */
-    if (atomic_exchange_explicit(&channel->loop, NULL, memory_order_acq_rel) != NULL &&
-        channel->is_held_by_loop) {
-        channel->is_held_by_loop = false;
+    bool was_held = channel->is_held_by_loop;
+    channel->is_held_by_loop = false;
+    atomic_store_explicit(&channel->loop, NULL, memory_order_release);
+    if (was_held)
         weir_channel_release(channel);
-    }
+}
+
+/* It is over, and the last of its handlers is gone: the loop may end before its last reference. */
+void weir__channel_try_to_go(weir_channel *channel)
+{
+    weir_loop *loop = weir__channel_loop(channel);
+    if (weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED ||
+        channel->resting > 0 || channel->away > 0 || loop == NULL)
+        return;
+    if (weir__list_is_linked(&channel->resident.node))
+        weir__loop_remove(loop, &channel->resident);
+    let_go(channel);
+}
+
+/* The loop has ended, but a handler elsewhere still has something of the channel's. */
+static void abandon(weir_resident *resident)
+{
+    let_go(WEIR_CONTAINER(resident, weir_channel, resident));
+}
+
+static void end_move(weir_channel *channel)
+{
+    weir_channel_extras *extras = weir__channel_extras(channel);
+    if (extras == NULL || extras->move_to == NULL)
+        return;
+    extras->move_to = NULL;
+    end_promise(&extras->move_promise, WEIR_ECLOSED);
 }
 
 /* The last step: nothing is under way any more. */
 static void close_transport(weir_channel *channel)
 {
-    weir_loop *loop = weir__channel_loop(channel);
     if (weir__lifecycle_closed(&channel->life) < 0)
         return;
     channel->transport->close(channel);
-    if (weir__list_is_linked(&channel->resident.node))
-        weir__loop_remove(loop, &channel->resident);
     weir__outbound_fail(&channel->outbound, weir__channel_spare(channel), WEIR_ECLOSED);
     weir__finish_closed(channel);
+    end_move(channel);
     end_promise(&channel->shutdown_promise, WEIR_ECLOSED);
     end_promise(&channel->loop_promise, WEIR_ECLOSED);
     end_promise(&channel->close_promise, 0);
@@ -207,6 +236,7 @@ static int attach(weir_channel *channel, weir_loop *loop)
     if (!weir_executor_is_current(&loop->base))
         return WEIR_ESHUTDOWN; /* it has ended, and somebody else performs what is left */
     channel->resident.evict = evict;
+    channel->resident.abandon = abandon;
     int code = weir__loop_add(loop, &channel->resident);
     if (code == 0 && channel->transport->attach != NULL) {
         code = channel->transport->attach(channel);
@@ -260,11 +290,26 @@ static void hand_over(weir_channel *channel, weir_loop *loop, weir_promise *prom
         weir__inbox_follow(channel);
 }
 
+/* Something is still to be told on this thread. */
+static void hand_over_later(weir_channel *channel, weir_loop *loop, weir_promise *promise)
+{
+    weir_channel_extras *extras = weir__channel_need_extras(channel);
+    if (extras == NULL || extras->move_to != NULL) {
+        weir__promise_end(promise, extras == NULL ? -ENOMEM : WEIR_EREGISTERED);
+        return;
+    }
+    extras->move_to = loop;
+    extras->move_promise = weir_promise_retain(promise);
+    queue_news(channel);
+}
+
 /* On the loop that the channel was on, or, before the first, by who made it. */
 static void register_now(weir_channel *channel, weir_loop *loop, weir_promise *promise)
 {
     weir_channel_state state = weir__lifecycle_state(&channel->life);
-    if (state == WEIR_CHANNEL_OPEN)
+    if (state == WEIR_CHANNEL_OPEN && (channel->is_news_queued || channel->is_writability_queued))
+        hand_over_later(channel, loop, promise);
+    else if (state == WEIR_CHANNEL_OPEN)
         hand_over(channel, loop, promise);
     else
         weir__promise_end(promise, state >= WEIR_CHANNEL_CLOSING ? WEIR_ECLOSED : WEIR_EREGISTERED);
