@@ -415,7 +415,8 @@ static int take_back(weir_pipeline *pipeline, const change_call *change)
     weir__channel_lock(channel_of(pipeline));
     if (change->coming != NULL)
         forget_arriving(pipeline, change->coming);
-    weir_ctx *old = change->has_leaving ? weir__pipeline_find_serial(pipeline, change->leaving) : NULL;
+    weir_ctx *old = change->has_leaving ? weir__pipeline_find_serial(pipeline, change->leaving)
+                                        : NULL;
     if (old != NULL)
         old->is_listed = true;
     weir__channel_unlock(channel_of(pipeline));
@@ -658,9 +659,10 @@ static void initializer_added(weir_ctx *ctx)
     weir_channel *channel = weir_ctx_channel(ctx);
     int code = self->init(channel, self->arg);
     if (code < 0) {
-        weir_log(WEIR_LOG_WARN, "pipeline", "%08llx: could not be initialised, and is closed: %s",
-                 (unsigned long long)weir_channel_id(channel), weir_error_text(code));
         weir_channel_close(channel, NULL);
+        weir_ctx_fail(ctx, code, "the channel could not be initialised, and is closed: %s",
+                      weir_error_text(code));
+        return; /* which removes it, too */
     }
     weir_ctx_remove(ctx);
 }

@@ -13,7 +13,7 @@
 #include <errno.h>
 
 /* So many turns without an end, and something posts itself again and again. */
-#define MOST_TURNS 100000
+#define MOST_TURNS 4096
 
 /* A message or an error that came out. */
 typedef struct item {
@@ -557,16 +557,19 @@ static int open_channel(weir_embedded *self, const weir_embedded_config *config)
     return weir_pipeline_add_initializer(&channel->base.pipeline, config->init, config->arg);
 }
 
-/* The initializer's own code is not kept anywhere: that it closed the channel shows it. */
 static int start(weir_embedded *self, const weir_embedded_config *config, weir_error *error)
 {
     if (config->is_unregistered)
         return 0;
     weir_channel_register(self->channel, self->executor, NULL);
     int code = weir_embedded_run(self);
-    if (code == 0 && !weir_channel_is_open(self->channel))
-        code = WEIR_ECLOSED;
-    return code < 0 ? weir_error_set(error, code, "embedded", "its initialisation failed") : 0;
+    weir_error failure = { .code = WEIR_ECLOSED, .message = "its handlers closed it" };
+    if (code < 0)
+        return weir_error_set(error, code, "embedded", "it could not run");
+    if (weir_channel_is_open(self->channel))
+        return 0;
+    weir_embedded_take_error(self, &failure);
+    return weir_error_set(error, failure.code, "embedded", "%s", failure.message);
 }
 
 int weir_embedded_new(weir_embedded **out, const weir_embedded_config *config, weir_error *error)

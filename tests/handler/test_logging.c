@@ -14,7 +14,8 @@ static const weir_logging hex_lines = { .level = WEIR_LOG_INFO, .is_hex = true }
 
 static int add_logging(weir_channel *channel, void *arg)
 {
-    return weir_pipeline_add_last(weir_channel_pipeline(channel), "log", &weir_logging_handler, arg);
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "log", &weir_logging_handler,
+                                  arg);
 }
 
 static weir_embedded *open_with(const weir_logging *config, bool is_unconnected)
@@ -29,10 +30,21 @@ static weir_embedded *open_with(const weir_logging *config, bool is_unconnected)
 static void every_event_is_a_line(void **state)
 {
     (void)state;
-    static const char *const lines[] = { "] REGISTERED", "] BIND: 127.0.0.1:8007", "] ACTIVE",
-        "] READ: 5 bytes", "] READ COMPLETE", "] EVENT: event", "] WRITE: 2 bytes", "] FLUSH",
-        "] ERROR: pipeline: oh dear (EIO)", "] SHUTDOWN", "] CLOSE", "] INACTIVE",
-        "] UNREGISTERED", "WRITABILITY CHANGED: not writable", "WRITABILITY CHANGED: writable" };
+    static const char *const lines[] = { "] REGISTERED",
+                                         "] BIND: 127.0.0.1:8007",
+                                         "] ACTIVE",
+                                         "] READ: 5 bytes",
+                                         "] READ COMPLETE",
+                                         "] EVENT: event",
+                                         "] WRITE: 2 bytes",
+                                         "] FLUSH",
+                                         "] ERROR: pipeline: oh dear (EIO)",
+                                         "] SHUTDOWN",
+                                         "] CLOSE",
+                                         "] INACTIVE",
+                                         "] UNREGISTERED",
+                                         "WRITABILITY CHANGED: not writable",
+                                         "WRITABILITY CHANGED: writable" };
     weir_address address;
     assert_int_equal(weir_address_parse(&address, "127.0.0.1:8007", NULL), 0);
     harness_log_begin(WEIR_LOG_INFO);
@@ -57,7 +69,8 @@ static void every_event_is_a_line(void **state)
             fail_msg("no line with '%s'", lines[i]);
     }
     char number[32];
-    snprintf(number, sizeof number, "[%08llx, L:-, R:-]", (unsigned long long)weir_channel_id(channel));
+    snprintf(number, sizeof number, "[%08llx, L:-, R:-]",
+             (unsigned long long)weir_channel_id(channel));
     assert_true(harness_log_has(number));
     harness_log_end();
     weir_msg_release(weir_embedded_read_inbound(embedded));

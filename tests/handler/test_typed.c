@@ -37,7 +37,8 @@ static void count_message(weir_ctx *ctx, weir_msg *msg)
 
 static int add_typed(weir_channel *channel, void *arg)
 {
-    return weir_pipeline_add_last(weir_channel_pipeline(channel), "typed", &weir_typed_handler, arg);
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "typed", &weir_typed_handler,
+                                  arg);
 }
 
 static void typed_takes_its_own_and_passes_the_rest(void **state)
@@ -100,14 +101,17 @@ static void half_removed(weir_ctx *ctx)
     self->removed++;
 }
 
-static const weir_handler_type in_half = { .name = "in", .on_read = half_on_read,
+static const weir_handler_type in_half = { .name = "in",
+                                           .on_read = half_on_read,
                                            .removed = half_removed };
-static const weir_handler_type out_half = { .name = "out", .write = half_write,
+static const weir_handler_type out_half = { .name = "out",
+                                            .write = half_write,
                                             .removed = half_removed };
 
 static int add_duplex(weir_channel *channel, void *arg)
 {
-    return weir_pipeline_add_last(weir_channel_pipeline(channel), "both", &weir_duplex_handler, arg);
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "both", &weir_duplex_handler,
+                                  arg);
 }
 
 static void duplex_is_two_halves(void **state)
