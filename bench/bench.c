@@ -36,10 +36,11 @@ void bench_start(bench_run *run)
     run->started_ns = now_ns(run->clock);
 }
 
-void bench_stop(bench_run *run)
+uint64_t bench_stop(bench_run *run)
 {
     run->taken_ns = now_ns(run->clock) - run->started_ns;
     run->is_stopped = true;
+    return run->taken_ns;
 }
 
 void bench_report(bench_run *run, double value)

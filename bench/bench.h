@@ -61,6 +61,7 @@ typedef struct bench_case {
 /* The tables, one for each file of cases. */
 extern const bench_case bench_base_cases[];
 extern const bench_case bench_buf_cases[];
+extern const bench_case bench_channel_cases[];
 extern const bench_case bench_exec_cases[];
 extern const bench_case bench_timer_cases[];
 
@@ -68,9 +69,9 @@ extern const bench_case bench_timer_cases[];
 
 /* The clock runs from the call of the function to its return. Preparation goes before bench_start,
  * which sets it to zero, and cleaning up behind bench_stop. Both on the same thread: that whose CPU
- * time is meant. */
+ * time is meant. bench_stop returns the time. */
 void bench_start(bench_run *run);
-void bench_stop(bench_run *run);
+uint64_t bench_stop(bench_run *run);
 
 /* The round's value where it is not time / operations: a percentile, a count. The time is still
  * taken, to find out how many make a round. */
@@ -124,6 +125,10 @@ static inline uint32_t bench_hide_u32(uint32_t number)
     __asm__ volatile("" : "+r"(number));
     return number;
 }
+
+/* At the end of functions that differ in the number only, and whose last call is to be one: the
+ * compiler would make them one function, and the call a jump. */
+#define BENCH_APART(number) __asm__ volatile("" : : "i"(number))
 
 /* A cheap random number. */
 static inline uint64_t bench_random(uint64_t *state)

@@ -85,24 +85,29 @@ static void pin_jvm(void)
     closedir(tasks);
 }
 
-static uint64_t tell(const char *verb, const char *what, const bench_run *run)
+static uint64_t tell(const char *verb, const char *what, size_t size, uint64_t count)
 {
     uint64_t answer;
-    fprintf(to_jvm, "%s %s %zu %" PRIu64 " %d\n", verb, what, run->size, run->count, WORK_WINDOW);
+    fprintf(to_jvm, "%s %s %zu %" PRIu64 " %d\n", verb, what, size, count, WORK_WINDOW);
     fflush(to_jvm);
     if (fscanf(from_jvm, "%" SCNu64, &answer) != 1)
         bench_fail("Netty's program has no answer to '%s %s'", verb, what);
     return answer;
 }
 
-static void run_netty(bench_run *run, const char *what)
+static uint64_t time_netty(const char *what, size_t size, uint64_t count)
 {
     if (to_jvm == NULL) {
         start_jvm();
-        tell("warm", what, run); /* until its code is compiled, some seconds */
+        tell("warm", what, size, count); /* until its code is compiled, some seconds */
         pin_jvm();
     }
-    bench_take(run, tell("run", what, run));
+    return tell("run", what, size, count);
+}
+
+static void run_netty(bench_run *run, const char *what)
+{
+    bench_take(run, time_netty(what, run->size, run->count));
 }
 
 void peer_netty_tasks(bench_run *run)
@@ -123,4 +128,20 @@ void peer_netty_reschedule(bench_run *run)
 void peer_netty_schedule_fire(bench_run *run)
 {
     run_netty(run, "schedule_fire");
+}
+
+void peer_netty_read(bench_run *run)
+{
+    run_netty(run, "read");
+}
+
+static uint64_t time_read(void *arg, size_t handlers, uint64_t count)
+{
+    (void)arg;
+    return time_netty("read", handlers, count);
+}
+
+void peer_netty_hop(bench_run *run)
+{
+    work_run_difference(run, WORK_FEW_HOPS, WORK_MANY_HOPS, time_read, NULL);
 }

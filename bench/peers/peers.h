@@ -56,5 +56,7 @@ void peer_netty_tasks(bench_run *run);
 void peer_netty_schedule_cancel(bench_run *run);
 void peer_netty_reschedule(bench_run *run);
 void peer_netty_schedule_fire(bench_run *run);
+void peer_netty_read(bench_run *run);
+void peer_netty_hop(bench_run *run);
 
 #endif

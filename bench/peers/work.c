@@ -155,3 +155,20 @@ uint32_t *work_numbers(size_t count, uint32_t least, uint32_t end)
         numbers[i] = least + (uint32_t)(bench_random(&random) >> 33) % (end - least);
     return numbers;
 }
+
+/* Pipelines ---------------------------------------------------------------------------------- */
+
+#define SLICES 8 /* by turns, so that a CPU that changes its speed does so for both */
+
+void work_run_difference(bench_run *run, size_t few, size_t many, work_pass_fn pass, void *arg)
+{
+    uint64_t few_ns = 0, many_ns = 0;
+    for (uint64_t i = 0; i < SLICES; i++) {
+        uint64_t count = run->count * (i + 1) / SLICES - run->count * i / SLICES;
+        few_ns += pass(arg, few, count);
+        many_ns += pass(arg, many, count);
+    }
+    bench_take(run, few_ns + many_ns);
+    bench_report(run,
+                 ((double)many_ns - (double)few_ns) / ((double)run->count * (double)(many - few)));
+}

@@ -76,4 +76,17 @@ uint32_t *work_numbers(size_t count, uint32_t least, uint32_t end);
 /* The changes of a reschedule, which go round. */
 #define WORK_CHANGES 65536
 
+/* Pipelines ---------------------------------------------------------------------------------- */
+
+/* What is measured: the CPU nanoseconds of `count` messages through so many handlers and a last one
+ * that takes them. */
+typedef uint64_t (*work_pass_fn)(void *arg, size_t handlers, uint64_t count);
+
+/* Reports what one handler costs: the time with `many` of them less that with `few`. */
+void work_run_difference(bench_run *run, size_t few, size_t many, work_pass_fn pass, void *arg);
+
+/* Of the hop: one handler is there in both, so that how a message gets in and out is not in it. */
+#define WORK_FEW_HOPS 1
+#define WORK_MANY_HOPS 8
+
 #endif

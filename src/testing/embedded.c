@@ -13,7 +13,7 @@
 #include <errno.h>
 
 /* So many turns without an end, and something posts itself again and again. */
-#define MOST_TURNS 4096
+#define MOST_TURNS 1000
 
 /* A message or an error that came out. */
 typedef struct item {

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The work of bench/peers/work.h on one NioEventLoop: a line says what to do, the answer is the
  * nanoseconds it took. */
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.ChannelInboundHandlerAdapter;
+import io.netty.channel.ChannelPipeline;
 import io.netty.channel.EventLoop;
+import io.netty.channel.embedded.EmbeddedChannel;
 import io.netty.channel.nio.NioEventLoopGroup;
+import io.netty.util.ResourceLeakDetector;
 import io.netty.util.concurrent.DefaultThreadFactory;
 import io.netty.util.concurrent.ScheduledFuture;
 
@@ -28,6 +33,7 @@ public final class NettyPeer {
     private static final ThreadMXBean threads = ManagementFactory.getThreadMXBean();
 
     public static void main(String[] args) {
+        ResourceLeakDetector.setLevel(ResourceLeakDetector.Level.DISABLED); /* as weir's */
         new Thread(NettyPeer::control, "control").start();
     }
 
@@ -57,7 +63,7 @@ public final class NettyPeer {
 
     /* Until the compiler has had its say: rounds as long as those that are measured. */
     private static long warm(String what, int size, int window) throws Exception {
-        long count = what.equals("tasks") || what.equals("reschedule") ? 200_000 : 1;
+        long count = what.startsWith("schedule_") ? 1 : 200_000;
         long start = System.nanoTime();
         while (System.nanoTime() - start < WARM_NS)
             run(what, size, count, window);
@@ -74,6 +80,8 @@ public final class NettyPeer {
             return onLoop(new Reschedule(size, count));
         case "schedule_fire":
             return onLoop(new ScheduleFire(size, count));
+        case "read":
+            return onLoop(new Read(size, count));
         default:
             throw new IllegalArgumentException(what);
         }
@@ -290,6 +298,108 @@ public final class NettyPeer {
                 scheduleAll();
             else
                 stop();
+        }
+    }
+
+    /* Pipelines ---------------------------------------------------------------------------- */
+
+    private static final Object MESSAGE = new Object(); /* nothing is counted */
+
+    /* Different ones, as those of hops.h. */
+    private static final class Pass0 extends ChannelInboundHandlerAdapter {
+        @Override
+        public void channelRead(ChannelHandlerContext ctx, Object msg) {
+            ctx.fireChannelRead(msg);
+        }
+    }
+
+    private static final class Pass1 extends ChannelInboundHandlerAdapter {
+        @Override
+        public void channelRead(ChannelHandlerContext ctx, Object msg) {
+            ctx.fireChannelRead(msg);
+        }
+    }
+
+    private static final class Pass2 extends ChannelInboundHandlerAdapter {
+        @Override
+        public void channelRead(ChannelHandlerContext ctx, Object msg) {
+            ctx.fireChannelRead(msg);
+        }
+    }
+
+    private static final class Pass3 extends ChannelInboundHandlerAdapter {
+        @Override
+        public void channelRead(ChannelHandlerContext ctx, Object msg) {
+            ctx.fireChannelRead(msg);
+        }
+    }
+
+    private static final class Pass4 extends ChannelInboundHandlerAdapter {
+        @Override
+        public void channelRead(ChannelHandlerContext ctx, Object msg) {
+            ctx.fireChannelRead(msg);
+        }
+    }
+
+    private static final class Pass5 extends ChannelInboundHandlerAdapter {
+        @Override
+        public void channelRead(ChannelHandlerContext ctx, Object msg) {
+            ctx.fireChannelRead(msg);
+        }
+    }
+
+    private static final class Pass6 extends ChannelInboundHandlerAdapter {
+        @Override
+        public void channelRead(ChannelHandlerContext ctx, Object msg) {
+            ctx.fireChannelRead(msg);
+        }
+    }
+
+    private static final class Pass7 extends ChannelInboundHandlerAdapter {
+        @Override
+        public void channelRead(ChannelHandlerContext ctx, Object msg) {
+            ctx.fireChannelRead(msg);
+        }
+    }
+
+    private static ChannelInboundHandlerAdapter[] passing() {
+        return new ChannelInboundHandlerAdapter[] {
+            new Pass0(), new Pass1(), new Pass2(), new Pass3(),
+            new Pass4(), new Pass5(), new Pass6(), new Pass7(),
+        };
+    }
+
+    private static final class Take extends ChannelInboundHandlerAdapter {
+        long taken;
+
+        @Override
+        public void channelRead(ChannelHandlerContext ctx, Object msg) {
+            taken++;
+        }
+    }
+
+    private static final class Read extends Work {
+        private final EmbeddedChannel channel = new EmbeddedChannel();
+        private final Take last = new Take();
+        private final long count;
+
+        Read(int handlers, long count) {
+            this.count = count;
+            for (int i = 0; i < handlers; i++)
+                channel.pipeline().addLast(passing()[i]);
+            channel.pipeline().addLast(last);
+        }
+
+        @Override
+        public void run() {
+            ChannelPipeline pipeline = channel.pipeline();
+            start();
+            for (long i = 0; i < count; i++)
+                pipeline.fireChannelRead(MESSAGE);
+            stop();
+            if (last.taken != count)
+                throw new IllegalStateException("messages were lost");
+            channel.close();
         }
     }
 }
