@@ -138,17 +138,22 @@ WEIR_API void weir_channel_finish(weir_channel *channel, weir_promise *promise);
 
 /* Writability -------------------------------------------------------------------------------- */
 
-/** Whether less is queued than the high water mark, or, once it was above, than the low one; and no
- * user's reason stands against it. */
+/** Whether no more is queued than the high water mark, or, once it was more, than the low one; and
+ * no user's reason stands against it. What other threads have written counts, too. */
 WEIR_API bool weir_channel_is_writable(const weir_channel *channel);
 
-/** How many bytes can be written until it is not writable, and have to be sent until it is again; 0
- * when it is that already. */
+/** How many bytes can be written until it is not writable, and have to be sent until the water marks
+ * allow it again; 0 when that is so already. */
 WEIR_API size_t weir_channel_bytes_before_unwritable(const weir_channel *channel);
 WEIR_API size_t weir_channel_bytes_before_writable(const weir_channel *channel);
 
-/** A reason of the user's own, 1 to 31, for or against writing. -EINVAL for another number,
- * -ENOMEM. */
+/** Both water marks at once, which otherwise are the options write_low_bytes and write_high_bytes.
+ * -EINVAL when they are the wrong way round or out of range, WEIR_ECLOSED, -ENOMEM. */
+WEIR_API int weir_channel_set_water_marks(weir_channel *channel, size_t low_bytes,
+                                          size_t high_bytes);
+
+/** A reason of the user's own, 1 to 31, against writing, or not any more. -EINVAL for another
+ * number. */
 WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable);
 
 /* Options ------------------------------------------------------------------------------------ */

@@ -28,7 +28,9 @@ WEIR_BEGIN_DECLS
  *     weir_embedded_free(e);
  *
  * All functions on the thread that made it. The channel itself can be used from everywhere, but
- * what other threads ask of it happens inside these functions, too.
+ * what is asked of it happens inside these functions. Between them the test's thread is not the
+ * loop's: what it asks of the channel or its pipeline directly has happened after the next
+ * weir_embedded_run, and weir_ctx_ functions belong into weir_embedded_call.
  */
 typedef struct weir_embedded weir_embedded;
 

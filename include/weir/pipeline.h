@@ -15,10 +15,10 @@ WEIR_BEGIN_DECLS
  *   transport <- head <- [a] <- [b] <- [c] <- tail      outbound: bytes go out
  *
  * Every channel has one, which lives as long as the channel. Handlers are added between its head
- * and its tail. Any thread may change it. Names are checked, and the change is seen by all that
- * look, when the call returns; on the channel's loop the change has then been made, from elsewhere
- * it is on its way there, in order with the same caller's other calls on the channel. A channel
- * that is not registered yet belongs to the thread that makes it.
+ * and its tail. Any thread may change it. When the call returns the name is taken, or free again,
+ * and can be found or not. On the channel's loop the change has then been made; from elsewhere it
+ * is on its way there, in order with other changes and with the same caller's other calls on the
+ * channel. A channel that is not registered yet belongs to the thread that makes it.
  *
  * Names are copied. They must not be empty or contain '#', which marks the names weir gives to
  * handlers that are added with NULL for a name.
@@ -26,7 +26,8 @@ WEIR_BEGIN_DECLS
  * Adding returns 0; -EINVAL for a NULL or a bad name; -EEXIST when the name is used; -EPROTOTYPE
  * when the handler and a neighbour declare message types that do not fit, which the log says;
  * WEIR_ENOTFOUND when there is no handler of the name `base`; WEIR_ECLOSED; -ENOMEM. It costs one
- * allocation, state and name included.
+ * allocation, state and name included. From another thread than the loop's, types are checked when
+ * the change gets there, and what does not fit is told by on_error instead.
  */
 typedef struct weir_pipeline weir_pipeline;
 
@@ -77,8 +78,9 @@ WEIR_API int weir_pipeline_add_initializer(weir_pipeline *pipeline, weir_init_fn
 WEIR_API int weir_pipeline_remove(weir_pipeline *pipeline, const char *name);
 
 /** Puts another handler in the place of one: the new one is added, then the old one removed, with
- * no event in between. Fails as adding does, and then the old one stays. `new_name` may be the old
- * one. */
+ * no event in between. Fails as adding does, and then the old one stays (but not when it is the new
+ * one's `added` that fails: then both are gone). `new_name` may be the old one. What the old one
+ * still passes on goes to the new one when it is inbound. */
 WEIR_API int weir_pipeline_replace(weir_pipeline *pipeline, const char *name, const char *new_name,
                                    const weir_handler_type *type, void *arg);
 
@@ -95,15 +97,18 @@ typedef struct weir_handler_info {
     char name[64];           /* cut when it is longer */
 } weir_handler_info;
 
-/** The handler of a name, or the first of a type. WEIR_ENOTFOUND. `info` may be NULL. */
+/** The handler of a name. WEIR_ENOTFOUND. `info` may be NULL. */
 WEIR_API int weir_pipeline_find(weir_pipeline *pipeline, const char *name, weir_handler_info *info);
-WEIR_API int weir_pipeline_find_type(weir_pipeline *pipeline, const weir_handler_type *type,
-                                     weir_handler_info *info);
 
 /** The handler at a place, counted from the head's side, without head and tail; WEIR_ENOTFOUND
- * behind the last. And how many there are. */
+ * behind the last. And how many there are. These, and the two below, know the handlers that have
+ * got to the loop. */
 WEIR_API int weir_pipeline_at(weir_pipeline *pipeline, size_t index, weir_handler_info *info);
 WEIR_API size_t weir_pipeline_count(weir_pipeline *pipeline);
+
+/** The first of a type. */
+WEIR_API int weir_pipeline_find_type(weir_pipeline *pipeline, const weir_handler_type *type,
+                                     weir_handler_info *info);
 
 /** Writes the names, head's side first, as "a, b, c", and returns the length like snprintf. */
 WEIR_API size_t weir_pipeline_names(weir_pipeline *pipeline, char *to, size_t size);

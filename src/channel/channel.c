@@ -86,9 +86,6 @@ weir_channel *weir_channel_retain(weir_channel *channel)
 static void destroy(weir_channel *channel)
 {
     weir_channel *parent = channel->parent;
-    if (weir__lifecycle_begin_close(&channel->life) == 0)
-        channel->transport->close(channel);
-    weir__outbound_fail(&channel->outbound, NULL, WEIR_ECLOSED);
     weir__pipeline_deinit(&channel->pipeline);
     weir__channel_free_extras(channel);
     channel->transport->destroy(channel);
@@ -99,13 +96,16 @@ void weir_channel_release(weir_channel *channel)
 {
     if (channel == NULL || atomic_fetch_sub_explicit(&channel->refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (weir__channel_loop(channel) == NULL) {
-        destroy(channel); /* it never was on a loop, or is over */
+    if (weir__channel_is_closing(channel)) {
+        destroy(channel); /* it is over, or the loop would hold it */
         return;
     }
-    /* Taken off its loop, and forgotten: it is closed there, which holds it until then. */
+    /* On no loop, or off its loop, and forgotten: it is closed, which holds it until that is done. */
     atomic_store_explicit(&channel->refs, 1, memory_order_relaxed);
-    weir__inbox_push_missed(channel, WEIR__MISSED_CLOSE);
+    if (weir__channel_is_mine(channel))
+        weir__channel_close_now(channel, NULL);
+    else
+        weir__inbox_push_missed(channel, WEIR__MISSED_CLOSE);
     weir_channel_release(channel);
 }
 
@@ -205,9 +205,14 @@ void weir__channel_read_ended(weir_channel *channel, int code)
 
 void weir__channel_lost(weir_channel *channel, int code)
 {
-    weir__pipeline_fire_code(channel, code, "a write failed");
+    /* First, so that a handler that answers with another write does not lose that, too. */
     if (channel->transport->is_stream)
         weir__channel_close_now(channel, NULL);
+    if (channel->is_telling_loss)
+        return; /* a datagram in answer to the error is lost as well: once is enough */
+    channel->is_telling_loss = true;
+    weir__pipeline_fire_code(channel, code, "a write failed");
+    channel->is_telling_loss = false;
 }
 
 /* 0 when the message may be queued. */
@@ -222,11 +227,15 @@ static int check_write(weir_channel *channel, const weir_msg *msg, weir_promise 
         return -EPIPE;
     if (transport->takes != NULL && !transport->takes(channel, msg))
         return -EOPNOTSUPP;
-    if (bytes > room || weir_msg_size(msg) > room - bytes)
+    if (bytes > room || weir__write_weight(weir_msg_size(msg)) > room - bytes)
         return WEIR_ELIMIT;
-    if (promise != NULL && weir_future_is_done(weir_promise_future(promise)))
-        return -ECANCELED;
-    return 0;
+    if (promise == NULL || !weir_future_is_done(weir_promise_future(promise)))
+        return 0;
+    if (weir_future_code(weir_promise_future(promise)) != -ECANCELED)
+        weir_log(WEIR_LOG_ERROR, "channel",
+                 "%08llx: a write was dropped, because its promise was complete before",
+                 (unsigned long long)channel->id);
+    return -ECANCELED;
 }
 
 void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise)
@@ -285,13 +294,14 @@ void weir__channel_flush_now(weir_channel *channel)
 void weir__channel_sent(weir_channel *channel, int code)
 {
     weir_outbound *queue = &channel->outbound;
-    if (code < 0 && weir__outbound_fail(queue, weir__channel_spare(channel), code))
-        weir__pipeline_fire_code(channel, code, "sending failed");
+    bool has_lost = code < 0 && weir__outbound_fail(queue, weir__channel_spare(channel), code);
     weir__channel_weigh(channel);
     if (code < 0)
         weir__channel_close_now(channel, NULL);
     else
         shut_output_when_sent(channel);
+    if (has_lost)
+        weir__pipeline_fire_code(channel, code, "sending failed");
 }
 
 void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise)
@@ -375,7 +385,10 @@ bool weir_channel_is_writable(const weir_channel *channel)
 
 size_t weir_channel_bytes_before_unwritable(const weir_channel *channel)
 {
-    return weir_channel_is_writable(channel) ? channel->high_bytes - pending_bytes(channel) + 1 : 0;
+        if (!weir_channel_is_writable(channel))
+        return 0;
+    size_t high = channel->high_bytes, bytes = pending_bytes(channel);
+    return bytes <= high ? high - bytes + 1 : 0;
 }
 
 size_t weir_channel_bytes_before_writable(const weir_channel *channel)

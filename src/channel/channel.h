@@ -57,6 +57,8 @@ struct weir_channel {
     bool is_input_ended;  /* the other side sends no more */
     bool is_output_ended; /* no more writes */
     bool is_output_shut;  /* and the other side was told */
+    bool has_kept;        /* calls that waited for a loop have not been performed */
+    bool is_telling_loss; /* of a write, right now */
     bool is_leaving;      /* deregistration is under way */
     bool is_held_by_loop; /* the loop has a reference */
     bool is_arriving;     /* it has got a new loop, which has not heard of it yet */

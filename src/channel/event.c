@@ -200,9 +200,9 @@ void weir__event_drop(weir_channel *channel, const weir_event *event, int code)
         weir__inbox_push_missed(channel, WEIR__MISSED_READ);
         break;
     case WEIR_OP_WRITE:
-        if (has_promise)
-            break;
-        __attribute__((fallthrough)); /* bytes are never skipped */
+        if (!has_promise)
+            weir__inbox_push_missed(channel, WEIR__MISSED_WRITE);
+        break;
     case WEIR_EV_READ:
     case WEIR_EV_ERROR:
     case WEIR_OP_CLOSE:
@@ -240,6 +240,13 @@ static weir_channel *channel_of(weir_pipeline *pipeline)
     return pipeline->head.channel;
 }
 
+/* As long as its handlers have not been added nothing shall go past them, nor before what waited for
+ * that. */
+static inline bool waits_for_loop(const weir_channel *channel)
+{
+    return weir__channel_loop(channel) == NULL || channel->has_kept;
+}
+
 /* Starts an event of somebody's outside the pipeline. */
 static inline __attribute__((always_inline)) void begin(weir_channel *channel,
                                                         const weir_event *event, bool flushes)
@@ -251,6 +258,8 @@ static inline __attribute__((always_inline)) void begin(weir_channel *channel,
         weir__promise_end(event->promise, event->kind == WEIR_OP_CLOSE ? 0 : WEIR_ECLOSED);
     } else if (!weir__channel_is_mine(channel)) {
         weir__inbox_send(channel, NULL, event, flushes);
+    } else if (__builtin_expect(waits_for_loop(channel), 0) && event->kind != WEIR_OP_CLOSE) {
+        weir__inbox_keep(channel, event, flushes);
     } else {
         enter(channel, event);
         if (flushes)

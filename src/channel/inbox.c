@@ -3,6 +3,7 @@
 #include "channel/inbox.h"
 
 #include "base/alloc.h"
+#include "channel/extras.h"
 
 #include <errno.h>
 #include <string.h>
@@ -33,9 +34,14 @@ static void schedule(weir_channel *channel)
     post(channel);
 }
 
-void weir__inbox_push(weir_channel *channel, weir_call *call)
+void weir__inbox_put(weir_channel *channel, weir_call *call)
 {
     weir__mpsc_push_to(&channel->inbox, &call->node);
+}
+
+void weir__inbox_push(weir_channel *channel, weir_call *call)
+{
+    weir__inbox_put(channel, call);
     schedule(channel);
 }
 
@@ -45,9 +51,16 @@ void weir__inbox_push_missed(weir_channel *channel, uint8_t missed)
     schedule(channel);
 }
 
-void weir__inbox_follow(weir_channel *channel)
+void weir__inbox_follow(weir_channel *channel, bool is_here)
 {
-    schedule(channel);
+    if (!is_here) {
+        schedule(channel);
+    } else if (!atomic_exchange_explicit(&channel->is_inbox_posted, true, memory_order_seq_cst)) {
+        weir_channel_retain(channel);
+        drain(channel);
+    } else if (channel->is_arriving) {
+        weir__channel_arrive(channel); /* the calls come with the task */
+    }
 }
 
 static bool has_more(weir_channel *channel)
@@ -65,11 +78,14 @@ static void perform_missed(weir_channel *channel)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });
     if (missed & WEIR__MISSED_READ)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_READ });
+    if (missed & WEIR__MISSED_WRITE && !weir__channel_is_closing(channel))
+        weir__channel_lost(channel, -ENOBUFS);
     if (missed & WEIR__MISSED_CLOSE)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_CLOSE });
 }
 
-/* Performs the calls that are there now; false when the channel went to another loop meanwhile. */
+/* Performs the calls that are there now; false when there is more, for the task's next run: the
+ * channel goes to another loop, or has come to this one and tells of that first. */
 static bool perform(weir_channel *channel)
 {
     weir_loop *loop = weir__channel_loop(channel);
@@ -82,12 +98,15 @@ static bool perform(weir_channel *channel)
             return false;
         if (channel->is_arriving) {
             weir__channel_arrive(channel);
+            if (channel->is_news_queued)
+                return false;
             continue;
         }
         weir_call *call = WEIR_CONTAINER(channel->calls, weir_call, node);
         channel->calls = call->node.next;
         call->run(channel, call);
     }
+    channel->has_kept = false;
     perform_missed(channel);
     return true;
 }
@@ -172,12 +191,26 @@ static void run_event(weir_channel *channel, weir_call *call)
     weir__free(self);
 }
 
-void weir__inbox_send(weir_channel *channel, weir_ctx *from, const weir_event *event, bool flushes)
+/* Whether what other threads write is more than may be queued. */
+static bool is_too_much(const weir_channel *channel, const weir_event *event)
 {
+    size_t most = (size_t)weir__channel_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES);
+    return event->kind == WEIR_OP_WRITE &&
+           atomic_load_explicit(&channel->inbox_bytes, memory_order_relaxed) > most;
+}
+
+/* NULL when it cannot be carried, and then it has been dropped. */
+static weir_call *new_event_call(weir_channel *channel, weir_ctx *from, const weir_event *event,
+                                 bool flushes)
+{
+    if (is_too_much(channel, event)) {
+        weir__event_drop(channel, event, WEIR_ELIMIT);
+        return NULL;
+    }
     event_call *self = weir__alloc(sizeof *self + weir__event_room(event));
     if (self == NULL) {
         weir__event_drop(channel, event, -ENOMEM);
-        return;
+        return NULL;
     }
     *self = (event_call){ .call.run = run_event, .from = from, .flushes = flushes };
     weir__event_copy(&self->event, event, self->room);
@@ -185,5 +218,21 @@ void weir__inbox_send(weir_channel *channel, weir_ctx *from, const weir_event *e
         self->weight = weir__write_weight(weir_msg_size(event->msg));
         atomic_fetch_add_explicit(&channel->inbox_bytes, self->weight, memory_order_relaxed);
     }
-    weir__inbox_push(channel, &self->call);
+    return &self->call;
+}
+
+void weir__inbox_send(weir_channel *channel, weir_ctx *from, const weir_event *event, bool flushes)
+{
+    weir_call *call = new_event_call(channel, from, event, flushes);
+    if (call != NULL)
+        weir__inbox_push(channel, call);
+}
+
+void weir__inbox_keep(weir_channel *channel, const weir_event *event, bool flushes)
+{
+    weir_call *call = new_event_call(channel, NULL, event, flushes);
+    if (call == NULL)
+        return;
+    weir__inbox_put(channel, call);
+    channel->has_kept = true;
 }

@@ -21,6 +21,7 @@ enum {
     WEIR__MISSED_READ = 2,
     WEIR__MISSED_CLOSE = 4,
     WEIR__MISSED_WEIGH = 8, /* reasons against writing have changed */
+    WEIR__MISSED_WRITE = 16,
 };
 void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);
 
@@ -29,8 +30,15 @@ void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);
  * the event is dropped, as if it had failed. Any thread. */
 void weir__inbox_send(weir_channel *channel, weir_ctx *from, const weir_event *event, bool flushes);
 
-/* The channel has got another loop: sees to it that it hears of it. */
-void weir__inbox_follow(weir_channel *channel);
+/* The same, but it waits in the inbox until the channel has a loop. By who owns the channel. */
+void weir__inbox_keep(weir_channel *channel, const weir_event *event, bool flushes);
+
+/* Puts a call in, but leaves it to the caller to follow: for who holds a lock. */
+void weir__inbox_put(weir_channel *channel, weir_call *call);
+
+/* Sees to it that what is in the inbox, or a new loop, is noticed; `is_here`: at once, for the caller
+ * is the channel's owner. */
+void weir__inbox_follow(weir_channel *channel, bool is_here);
 
 /* A weir_task's run and dropped. */
 int weir__inbox_run(weir_task *task);

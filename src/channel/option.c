@@ -53,8 +53,7 @@ static int apply(weir_channel *channel, weir_option option, int64_t value, weir_
         return 0;
     case WEIR_OPTION_PAUSE_WHEN_UNWRITABLE:
         channel->pauses_when_unwritable = value != 0;
-        weir__channel_set_pause(channel, WEIR__PAUSE_UNWRITABLE,
-                                value != 0 && channel->is_told_unwritable);
+        weir__channel_weigh(channel);
         return 0;
     case WEIR_OPTION_WRITE_LOW_BYTES:
     case WEIR_OPTION_WRITE_HIGH_BYTES:
@@ -68,17 +67,31 @@ static int apply(weir_channel *channel, weir_option option, int64_t value, weir_
     }
 }
 
+/* Both at once, for there is no order of one after the other that is always right. */
+static int apply_marks(weir_channel *channel, size_t low_bytes, size_t high_bytes)
+{
+    if (weir__channel_is_closing(channel))
+        return WEIR_ECLOSED;
+    channel->low_bytes = (uint32_t)low_bytes;
+    channel->high_bytes = (uint32_t)high_bytes;
+    weir__channel_weigh(channel);
+    return 0;
+}
+
 typedef struct option_call {
     weir_call call;
-    weir_option option;
+    weir_option option; /* WEIR_OPTIONS_END: both water marks */
     int64_t value;
+    size_t low_bytes, high_bytes;
 } option_call;
 
 static void run_option(weir_channel *channel, weir_call *call)
 {
     option_call *self = WEIR_CONTAINER(call, option_call, call);
     weir_error error;
-    if (apply(channel, self->option, self->value, &error) < 0)
+    if (self->option == WEIR_OPTIONS_END)
+        apply_marks(channel, self->low_bytes, self->high_bytes);
+    else if (apply(channel, self->option, self->value, &error) < 0)
         weir_log(WEIR_LOG_WARN, "channel", "%08llx: %s", (unsigned long long)channel->id,
                  error.message);
     weir__free(self);
@@ -98,6 +111,22 @@ int weir_channel_set_option(weir_channel *channel, weir_option option, int64_t v
     if (call == NULL)
         return refuse(error, -ENOMEM, option, value, "too much: there is no memory for it");
     *call = (option_call){ .call.run = run_option, .option = option, .value = value };
+    weir__inbox_push(channel, &call->call);
+    return 0;
+}
+
+int weir_channel_set_water_marks(weir_channel *channel, size_t low_bytes, size_t high_bytes)
+{
+    if (channel == NULL || low_bytes > high_bytes || high_bytes == 0 || high_bytes > INT32_MAX)
+        return -EINVAL;
+    if (weir__channel_is_mine(channel) || weir__channel_is_closing(channel))
+        return apply_marks(channel, low_bytes, high_bytes);
+    option_call *call = weir__alloc(sizeof *call);
+    if (call == NULL)
+        return -ENOMEM;
+    *call = (option_call){ .call.run = run_option, .option = WEIR_OPTIONS_END };
+    call->low_bytes = low_bytes;
+    call->high_bytes = high_bytes;
     weir__inbox_push(channel, &call->call);
     return 0;
 }

@@ -82,7 +82,7 @@ static bool begin_entry(weir_write *entry)
 weir_msg *weir__outbound_current(weir_outbound *queue, weir_spare *spare)
 {
     while (weir__outbound_has_flushed(queue)) {
-        if (queue->is_started || begin_entry(queue->first)) {
+        if (queue->is_started || queue->first->sent > 0 || begin_entry(queue->first)) {
             queue->is_started = true;
             return queue->first->msg;
         }
@@ -127,8 +127,13 @@ int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec 
         size_t left = entry->size - entry->sent;
         size_t at = weir_buf_reader(buf) + entry->sent;
         int added = left > 0 ? weir_buf_iovec(buf, at, left, pieces + count, max - count, NULL) : 0;
+        if (added < 0 && before == NULL) {
+            /* Whoever wrote it has taken bytes out of it. */
+            weir__outbound_remove(queue, spare, added);
+            return weir__outbound_gather(queue, spare, pieces, max);
+        }
         if (added < 0)
-            break; /* whoever wrote it has taken bytes out of it: what is before it still goes */
+            break; /* the same, but what is before it still goes */
         count += added;
         before = entry;
         entry = entry->next;

@@ -21,6 +21,9 @@
  * loses a race is told. What another thread adds waits in `arriving` until the loop links it.
  */
 
+/* Of a handler. */
+#define MOST_STATE ((size_t)1 << 30)
+
 /* Of a name that weir gives: '#', ten digits, the end. */
 #define SERIAL_SIZE 12
 
@@ -114,14 +117,19 @@ static weir_ctx *find(weir_pipeline *pipeline, const char *name)
     return found;
 }
 
-/* NULL when it went in the meantime. */
-weir_ctx *weir__pipeline_find_serial(weir_pipeline *pipeline, uint32_t serial)
+/* In the list; a handler that was removed stays in it as long as another may refer to it. */
+static weir_ctx *find_serial(weir_pipeline *pipeline, uint32_t serial, bool may_be_removed)
 {
     for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
-        if (ctx->serial == serial && ctx->state != WEIR_CTX_REMOVED)
+        if (ctx->serial == serial && (may_be_removed || ctx->state != WEIR_CTX_REMOVED))
             return ctx;
     }
     return NULL;
+}
+
+weir_ctx *weir__pipeline_find_serial(weir_pipeline *pipeline, uint32_t serial)
+{
+    return find_serial(pipeline, serial, false);
 }
 
 /* Do neighbours fit? --------------------------------------------------------------------------- */
@@ -186,24 +194,6 @@ static void link_between(weir_ctx *prev, weir_ctx *ctx, weir_ctx *next)
     ctx->next = next;
     prev->next = ctx;
     next->prev = ctx;
-}
-
-/* Whose next neighbour shall the new one be? NULL when the base is gone. */
-static weir_ctx *place_of(weir_pipeline *pipeline, weir_place place, const char *base)
-{
-    weir_ctx *ctx = NULL;
-    switch (place) {
-    case WEIR_PLACE_FIRST:
-        return &pipeline->head;
-    case WEIR_PLACE_LAST:
-        return pipeline->tail.prev;
-    case WEIR_PLACE_BEFORE:
-        ctx = find_linked(pipeline, base);
-        return ctx != NULL ? ctx->prev : NULL;
-    case WEIR_PLACE_AFTER:
-        return find_linked(pipeline, base);
-    }
-    return NULL;
 }
 
 static void call_added(weir_ctx *ctx)
@@ -273,11 +263,21 @@ static void unlink_and_free(weir_ctx *ctx)
     weir_channel_release(channel);
 }
 
+/* What other threads add may be meant to stand beside it. */
+static bool is_referred_to(const weir_ctx *ctx)
+{
+    weir_channel *channel = ctx->channel;
+    weir__channel_lock(channel);
+    bool is_expected = channel->pipeline.arriving != NULL;
+    weir__channel_unlock(channel);
+    return is_expected && weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED;
+}
+
 /* The turn in which it was removed is over, and then the turn after. */
 static void rest(weir_deferred *deferred)
 {
     weir_ctx *ctx = WEIR_CONTAINER(deferred, weir_ctx, deferred);
-    if (!ctx->is_resting) {
+    if (!ctx->is_resting || is_referred_to(ctx)) {
         ctx->is_resting = true;
         weir__loop_defer(weir_loop_current(), deferred);
         return;
@@ -352,15 +352,82 @@ void weir__pipeline_deinit(weir_pipeline *pipeline)
 
 /* Changes, from any thread --------------------------------------------------------------------- */
 
-/* A change on its way to the loop: a handler comes, one goes, or one takes another's place. */
-typedef struct change_call {
+/*
+ * A handler comes, one goes, or one takes another's place. On the loop it is made at once. From
+ * elsewhere it is put into the inbox under the lock, so that the loop makes changes in the order in
+ * which they were announced; neighbours are named by their serial, for they may get another name
+ * meanwhile, and they stay linked for it when they are removed.
+ */
+typedef struct change {
     weir_call call;
     weir_ctx *coming; /* NULL: none */
-    bool has_leaving;
-    uint32_t leaving; /* its serial */
     weir_place place;
-    char base[];
-} change_call;
+    uint32_t base;
+    bool has_leaving;
+    uint32_t leaving;
+} change;
+
+/* The context behind which another comes; NULL when there is none, or it is still on its way. */
+static weir_ctx *find_prev(weir_pipeline *pipeline, const change *what)
+{
+    weir_ctx *base = NULL;
+    if (what->has_leaving)
+        return find_serial(pipeline, what->leaving, false);
+    switch (what->place) {
+    case WEIR_PLACE_FIRST:
+        return &pipeline->head;
+    case WEIR_PLACE_LAST:
+        return pipeline->tail.prev;
+    case WEIR_PLACE_BEFORE:
+        base = find_serial(pipeline, what->base, true);
+        return base != NULL ? base->prev : NULL;
+    case WEIR_PLACE_AFTER:
+        return find_serial(pipeline, what->base, true);
+    }
+    return NULL;
+}
+
+/* Links what comes. On the loop, under the lock. */
+static int link_coming(weir_pipeline *pipeline, const change *what, weir_error *error)
+{
+    weir_ctx *prev = find_prev(pipeline, what);
+    if (prev == NULL)
+        return weir_error_set(error, WEIR_ENOTFOUND, "pipeline",
+                              "'%s' cannot be added: its neighbour is not there, or not yet",
+                              what->coming->name);
+    int code =
+        check_types(what->coming->type, what->has_leaving ? prev->prev : prev, prev->next, error);
+    if (code == 0)
+        link_between(prev, what->coming, prev->next);
+    return code;
+}
+
+/* Makes a change that was announced, as far as the list is concerned. On the loop, under the lock.
+ */
+static int make(weir_pipeline *pipeline, const change *what, weir_ctx **leaving, weir_error *error)
+{
+    int code = 0;
+    if (what->has_leaving)
+        *leaving = find_serial(pipeline, what->leaving, false);
+    if (weir__lifecycle_state(&channel_of(pipeline)->life) == WEIR_CHANNEL_UNREGISTERED)
+        code = weir_error_set(error, WEIR_ECLOSED, "pipeline", "the channel is closed");
+    else if (what->coming != NULL)
+        code = link_coming(pipeline, what, error);
+    if (code < 0 && *leaving != NULL) {
+        (*leaving)->is_listed = find(pipeline, (*leaving)->name) == NULL; /* it stays */
+        *leaving = NULL;
+    }
+    return code;
+}
+
+/* The rest of it: callbacks, without the lock. */
+static void finish_change(weir_channel *channel, weir_ctx *coming, weir_ctx *leaving)
+{
+    if (coming != NULL && is_on_loop(channel))
+        call_added(coming);
+    if (leaving != NULL)
+        weir__ctx_remove(leaving);
+}
 
 static void forget_arriving(weir_pipeline *pipeline, weir_ctx *ctx)
 {
@@ -371,71 +438,105 @@ static void forget_arriving(weir_pipeline *pipeline, weir_ctx *ctx)
         *at = ctx->next;
 }
 
-/* Links a context that is named already, behind `prev`, which may be gone by now. */
-static bool link_coming(weir_pipeline *pipeline, weir_ctx *ctx, weir_ctx *prev)
-{
-    bool is_over = weir__lifecycle_state(&channel_of(pipeline)->life) == WEIR_CHANNEL_UNREGISTERED;
-    forget_arriving(pipeline, ctx);
-    if (prev == NULL || is_over)
-        return false;
-    link_between(prev, ctx, prev->next);
-    return true;
-}
-
 static void run_change(weir_channel *channel, weir_call *call)
 {
-    change_call *change = WEIR_CONTAINER(call, change_call, call);
-    weir_pipeline *pipeline = &channel->pipeline;
-    weir_ctx *coming = change->coming, *leaving = NULL, *prev = NULL;
-    bool is_linked = true;
+    change *what = WEIR_CONTAINER(call, change, call);
+    weir_ctx *coming = what->coming, *leaving = NULL;
+    weir_error error;
     weir__channel_lock(channel);
-    if (change->has_leaving)
-        prev = leaving = weir__pipeline_find_serial(pipeline, change->leaving);
-    else
-        prev = place_of(pipeline, change->place, change->base);
     if (coming != NULL)
-        is_linked = link_coming(pipeline, coming, prev);
+        forget_arriving(&channel->pipeline, coming);
+    int code = make(&channel->pipeline, what, &leaving, &error);
     weir__channel_unlock(channel);
-    if (!is_linked) {
-        free_ctx(coming);
-        if (!weir__channel_is_closing(channel))
-            weir__pipeline_fire_code(channel, WEIR_ENOTFOUND,
-                                     "a handler's neighbour went before it could be added");
-    } else if (coming != NULL && is_on_loop(channel)) {
-        call_added(coming);
+    weir__free(what);
+    if (code == 0) {
+        finish_change(channel, coming, leaving);
+        return;
     }
+    if (coming != NULL)
+        free_ctx(coming);
+    if (code != WEIR_ECLOSED)
+        weir__pipeline_fire_error(channel, &error);
+}
+
+/* Under the lock: checks what can be seen from here, and takes the name. */
+static int announce(weir_pipeline *pipeline, change *what, const weir_handler_config *config,
+                    const char *old_name, weir_error *error)
+{
+    weir_ctx *ctx = what->coming;
+    weir_ctx *leaving = find(pipeline, old_name), *same = find(pipeline, config->name);
+    weir_ctx *base = config->place >= WEIR_PLACE_BEFORE ? find(pipeline, config->base) : NULL;
+    if (weir__lifecycle_state(&channel_of(pipeline)->life) == WEIR_CHANNEL_UNREGISTERED)
+        return weir_error_set(error, WEIR_ECLOSED, "pipeline", "the channel is closed");
+    if (old_name != NULL && leaving == NULL)
+        return weir_error_set(error, WEIR_ENOTFOUND, "pipeline", "there is no handler '%s'",
+                              old_name);
+    if (same != NULL && same != leaving)
+        return weir_error_set(error, -EEXIST, "pipeline", "there is a handler '%s' already",
+                              config->name);
+    if (config->place >= WEIR_PLACE_BEFORE && base == NULL)
+        return weir_error_set(error, WEIR_ENOTFOUND, "pipeline",
+                              "there is no handler '%s' to add another beside", config->base);
+    what->place = config->place;
+    what->base = base != NULL ? base->serial : 0;
+    what->has_leaving = leaving != NULL;
+    what->leaving = leaving != NULL ? leaving->serial : 0;
+    ctx->serial = pipeline->next_serial++;
+    if (config->name == NULL)
+        snprintf(ctx->name, strlen(ctx->type->name) + SERIAL_SIZE, "%s#%u", ctx->type->name,
+                 ctx->serial);
+    ctx->is_listed = true;
     if (leaving != NULL)
-        weir__ctx_remove(leaving);
-    weir__free(change);
-}
-
-/* There is no memory to send it: everything is as before. */
-static int take_back(weir_pipeline *pipeline, const change_call *change)
-{
-    weir__channel_lock(channel_of(pipeline));
-    if (change->coming != NULL)
-        forget_arriving(pipeline, change->coming);
-    weir_ctx *old = change->has_leaving ? weir__pipeline_find_serial(pipeline, change->leaving)
-                                        : NULL;
-    if (old != NULL)
-        old->is_listed = true;
-    weir__channel_unlock(channel_of(pipeline));
-    if (change->coming != NULL)
-        free_ctx(change->coming);
-    return -ENOMEM;
-}
-
-static int send_change(weir_pipeline *pipeline, const change_call *like, const char *base)
-{
-    size_t size = base != NULL ? strlen(base) + 1 : 1;
-    change_call *change = weir__alloc(sizeof *change + size);
-    if (change == NULL)
-        return take_back(pipeline, like);
-    memcpy(change, like, sizeof *change);
-    memcpy(change->base, base != NULL ? base : "", size);
-    change->call.run = run_change;
-    weir__inbox_push(channel_of(pipeline), &change->call);
+        leaving->is_listed = false;
     return 0;
+}
+
+/* Sends an announced change to the loop. Under the lock; weir__inbox_follow comes after it. */
+static void send_change(weir_pipeline *pipeline, change *what)
+{
+    what->call.run = run_change;
+    if (what->coming != NULL) {
+        what->coming->next = pipeline->arriving;
+        pipeline->arriving = what->coming;
+    }
+    weir__inbox_put(channel_of(pipeline), &what->call);
+}
+
+/* `state` is what the handler's memory begins with; NULL: zeroes. */
+static int put(weir_pipeline *pipeline, const weir_handler_config *config, const char *old_name,
+               const void *state, weir_error *error)
+{
+    weir_channel *channel = channel_of(pipeline);
+    bool is_mine = weir__channel_is_mine(channel);
+    weir_ctx *ctx = NULL, *leaving = NULL;
+    change own = { .coming = NULL };
+    change *what = is_mine ? &own : weir__zalloc(sizeof *what);
+    int code = what != NULL ? new_ctx(&ctx, channel, config) : -ENOMEM;
+    if (code < 0) {
+        if (!is_mine)
+            weir__free(what);
+        return weir_error_set(error, code, "pipeline", "no memory for a handler");
+    }
+    if (state != NULL)
+        memcpy(weir_ctx_state(ctx), state, config->type->state_size);
+    what->coming = ctx;
+    weir__channel_lock(channel);
+    code = announce(pipeline, what, config, old_name, error);
+    if (code == 0 && is_mine)
+        code = make(pipeline, what, &leaving, error);
+    else if (code == 0)
+        send_change(pipeline, what);
+    weir__channel_unlock(channel);
+    if (code < 0) {
+        free_ctx(ctx);
+        if (!is_mine)
+            weir__free(what);
+    } else if (is_mine) {
+        finish_change(channel, ctx, leaving);
+    } else {
+        weir__inbox_follow(channel, false);
+    }
+    return code;
 }
 
 static int check_name(const char *name, weir_error *error)
@@ -451,90 +552,14 @@ static int check_config(const weir_pipeline *pipeline, const weir_handler_config
 {
     if (pipeline == NULL || config == NULL || config->type == NULL || config->type->name == NULL)
         return weir_error_set(error, -EINVAL, "pipeline", "a handler needs a type with a name");
+    if (config->type->state_size > MOST_STATE)
+        return weir_error_set(error, -EINVAL, "pipeline", "the state of '%s' is too large: %zu bytes",
+                              config->type->name, config->type->state_size);
     if ((unsigned)config->place > WEIR_PLACE_AFTER ||
         (config->place >= WEIR_PLACE_BEFORE && config->base == NULL))
         return weir_error_set(error, -EINVAL, "pipeline",
                               "before or after which handler shall '%s' be?", config->type->name);
     return check_name(config->name, error);
-}
-
-/* Under the lock: takes the name, and finds the place. `leaving` gives its own away. */
-static int announce(weir_pipeline *pipeline, weir_ctx *ctx, const weir_handler_config *config,
-                    weir_ctx *leaving, bool is_mine, weir_error *error)
-{
-    weir_ctx *same = find(pipeline, config->name);
-    if (weir__lifecycle_state(&channel_of(pipeline)->life) == WEIR_CHANNEL_UNREGISTERED)
-        return weir_error_set(error, WEIR_ECLOSED, "pipeline", "the channel is closed");
-    if (same != NULL && same != leaving)
-        return weir_error_set(error, -EEXIST, "pipeline", "there is a handler '%s' already",
-                              config->name);
-    if (leaving == NULL && config->place >= WEIR_PLACE_BEFORE &&
-        find(pipeline, config->base) == NULL)
-        return weir_error_set(error, WEIR_ENOTFOUND, "pipeline",
-                              "there is no handler '%s' to add another beside", config->base);
-    weir_ctx *prev = leaving != NULL ? leaving : place_of(pipeline, config->place, config->base);
-    if (is_mine && (prev == NULL || prev->prev == NULL) && prev != &pipeline->head)
-        return weir_error_set(error, WEIR_ENOTFOUND, "pipeline",
-                              "the handler '%s' is still on its way",
-                              prev == NULL ? config->base : leaving->name);
-    if (prev != NULL && prev->next != NULL) {
-        int code = check_types(ctx->type, leaving != NULL ? leaving->prev : prev, prev->next,
-                               error);
-        if (code < 0)
-            return code;
-    }
-    if (is_mine) {
-        link_between(prev, ctx, prev->next);
-    } else {
-        ctx->next = pipeline->arriving;
-        pipeline->arriving = ctx;
-    }
-    ctx->serial = pipeline->next_serial++;
-    if (config->name == NULL)
-        snprintf(ctx->name, strlen(ctx->type->name) + SERIAL_SIZE, "%s#%u", ctx->type->name,
-                 ctx->serial);
-    ctx->is_listed = true;
-    if (leaving != NULL)
-        leaving->is_listed = false;
-    return 0;
-}
-
-/* `state` is what the handler's memory begins with; NULL: zeroes. */
-static int put(weir_pipeline *pipeline, const weir_handler_config *config, const char *old_name,
-               const void *state, weir_error *error)
-{
-    weir_ctx *ctx, *leaving = NULL;
-    change_call change = { .place = config->place };
-    weir_channel *channel = channel_of(pipeline);
-    bool is_mine = weir__channel_is_mine(channel);
-    int code = new_ctx(&ctx, channel, config);
-    if (code < 0)
-        return weir_error_set(error, code, "pipeline", "no memory for a handler");
-    if (state != NULL)
-        memcpy(weir_ctx_state(ctx), state, config->type->state_size);
-    weir__channel_lock(channel);
-    if (old_name != NULL && (leaving = find(pipeline, old_name)) == NULL)
-        code = weir_error_set(error, WEIR_ENOTFOUND, "pipeline", "there is no handler '%s'",
-                              old_name);
-    if (code == 0)
-        code = announce(pipeline, ctx, config, leaving, is_mine, error);
-    if (leaving != NULL)
-        change.leaving = leaving->serial;
-    weir__channel_unlock(channel);
-    if (code < 0) {
-        free_ctx(ctx);
-        return code;
-    }
-    if (!is_mine) {
-        change.coming = ctx;
-        change.has_leaving = leaving != NULL;
-        return send_change(pipeline, &change, config->base);
-    }
-    if (is_on_loop(channel))
-        call_added(ctx);
-    if (leaving != NULL)
-        weir__ctx_remove(leaving);
-    return 0;
 }
 
 int weir_pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config, weir_error *error)
@@ -586,44 +611,46 @@ int weir_pipeline_replace(weir_pipeline *pipeline, const char *name, const char 
     return code < 0 ? code : put(pipeline, &config, name, NULL, NULL);
 }
 
-int weir_pipeline_remove(weir_pipeline *pipeline, const char *name)
+/* Takes one out: `ctx`, or the one of a name. */
+static int take_out(weir_pipeline *pipeline, weir_ctx *ctx, const char *name)
 {
-    if (pipeline == NULL || name == NULL)
-        return -EINVAL;
     weir_channel *channel = channel_of(pipeline);
     bool is_mine = weir__channel_is_mine(channel);
+    change *what = is_mine ? NULL : weir__zalloc(sizeof *what);
+    if (!is_mine && what == NULL)
+        return -ENOMEM;
     weir__channel_lock(channel);
-    weir_ctx *ctx = is_mine ? find_linked(pipeline, name) : find(pipeline, name);
-    change_call change = { .has_leaving = true, .leaving = ctx != NULL ? ctx->serial : 0 };
-    if (ctx != NULL)
-        ctx->is_listed = false;
-    weir__channel_unlock(channel);
     if (ctx == NULL)
-        return WEIR_ENOTFOUND;
-    if (is_mine) {
-        weir__ctx_remove(ctx);
-        return 0;
+        ctx = is_mine ? find_linked(pipeline, name) : find(pipeline, name);
+    bool is_there = ctx != NULL && ctx->is_listed;
+    if (is_there) {
+        ctx->is_listed = false;
+        if (!is_mine) {
+            *what = (change){ .has_leaving = true, .leaving = ctx->serial };
+            send_change(pipeline, what);
+        }
     }
-    return send_change(pipeline, &change, NULL);
+    weir__channel_unlock(channel);
+    if (is_there && is_mine)
+        weir__ctx_remove(ctx);
+    else if (is_there)
+        weir__inbox_follow(channel, false);
+    else
+        weir__free(what);
+    return is_there ? 0 : WEIR_ENOTFOUND;
+}
+
+int weir_pipeline_remove(weir_pipeline *pipeline, const char *name)
+{
+    return pipeline != NULL && name != NULL ? take_out(pipeline, NULL, name) : -EINVAL;
 }
 
 int weir_ctx_remove(weir_ctx *ctx)
 {
     if (ctx == NULL)
         return -EINVAL;
-    weir_channel *channel = ctx->channel;
-    weir__channel_lock(channel);
-    bool was_listed = ctx->is_listed;
-    change_call change = { .has_leaving = true, .leaving = ctx->serial };
-    ctx->is_listed = false;
-    weir__channel_unlock(channel);
-    if (!was_listed)
-        return WEIR_ENOTFOUND;
-    if (weir__channel_is_mine(channel)) {
-        weir__ctx_remove(ctx);
-        return 0;
-    }
-    return send_change(&channel->pipeline, &change, NULL);
+    WEIR_ASSERT(weir__ctx_is_here(ctx));
+    return take_out(&ctx->channel->pipeline, ctx, NULL);
 }
 
 int weir_pipeline_rename(weir_pipeline *pipeline, const char *name, const char *new_name)

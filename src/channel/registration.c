@@ -21,6 +21,7 @@ static void end_promise(weir_promise **promise, int code)
 /* News ----------------------------------------------------------------------------------------- */
 
 static void hand_over(weir_channel *channel, weir_loop *loop, weir_promise *promise);
+static void queue_news(weir_channel *channel);
 
 /* It has come to the loop, or has become active: what waited goes on. */
 static void go_on(weir_channel *channel, weir_event_kind kind)
@@ -33,8 +34,6 @@ static void go_on(weir_channel *channel, weir_event_kind kind)
         weir__channel_resume_output(channel);
 }
 
-static void queue_news(weir_channel *channel);
-
 /* Off its loop, does it know where to go? */
 static void go_elsewhere(weir_channel *channel)
 {
@@ -42,6 +41,8 @@ static void go_elsewhere(weir_channel *channel)
     if (extras == NULL || extras->move_to == NULL ||
         weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_OPEN)
         return;
+    if (channel->resting > 0)
+        return; /* this loop frees handlers of its; when that is done, there is news */
     if (channel->is_writability_queued) {
         queue_news(channel); /* behind what is still to be told here */
         return;
@@ -123,6 +124,8 @@ static void let_go(weir_channel *channel)
 void weir__channel_try_to_go(weir_channel *channel)
 {
     weir_loop *loop = weir__channel_loop(channel);
+    if (channel->resting == 0 && weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_OPEN)
+        queue_news(channel); /* it may have waited for that to go elsewhere */
     if (weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED ||
         channel->resting > 0 || channel->away > 0 || loop == NULL)
         return;
@@ -203,6 +206,8 @@ void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
     channel->is_reading = false;
     if (state == WEIR_CHANNEL_OPEN) { /* on no loop, so nothing can be under way */
         close_transport(channel);
+        if (weir__channel_loop(channel) == NULL)
+            weir__inbox_follow(channel, true); /* what waited for a loop fails */
         return;
     }
     if (channel->transport->quiesce(channel, true)) {
@@ -284,10 +289,7 @@ static void hand_over(weir_channel *channel, weir_loop *loop, weir_promise *prom
     channel->loop_promise = weir_promise_retain(promise);
     channel->is_arriving = true;
     atomic_store_explicit(&channel->loop, loop, memory_order_release);
-    if (is_here)
-        weir__channel_arrive(channel);
-    else
-        weir__inbox_follow(channel);
+    weir__inbox_follow(channel, is_here);
 }
 
 /* Something is still to be told on this thread. */
@@ -307,7 +309,9 @@ static void hand_over_later(weir_channel *channel, weir_loop *loop, weir_promise
 static void register_now(weir_channel *channel, weir_loop *loop, weir_promise *promise)
 {
     weir_channel_state state = weir__lifecycle_state(&channel->life);
-    if (state == WEIR_CHANNEL_OPEN && (channel->is_news_queued || channel->is_writability_queued))
+    bool is_busy =
+        channel->is_news_queued || channel->is_writability_queued || channel->resting > 0;
+    if (state == WEIR_CHANNEL_OPEN && is_busy)
         hand_over_later(channel, loop, promise);
     else if (state == WEIR_CHANNEL_OPEN)
         hand_over(channel, loop, promise);

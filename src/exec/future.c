@@ -100,7 +100,7 @@ static void tell_late(weir_future *future, weir_listener *listener)
     weir__notice_queue(&listener->notice);
 }
 
-static weir_executor *executor_of(const weir_future *future)
+weir_executor *weir__future_executor(const weir_future *future)
 {
     return future->home != NULL ? future->home->type->executor(future->home) : future->executor;
 }
@@ -121,7 +121,7 @@ static void drop_tell(weir_task *task)
 
 static void go_and_tell(weir_future *future)
 {
-    weir_executor *executor = executor_of(future);
+    weir_executor *executor = weir__future_executor(future);
     if (executor == NULL || weir_executor_is_current(executor)) {
         tell_here(future);
         return;
@@ -309,7 +309,7 @@ static bool may_wait_for(const weir_future *future)
     weir_executor *current = weir_executor_current();
     if (current == NULL)
         return true;
-    return current != executor_of(future) && !weir__executor_is_loop(current) &&
+    return current != weir__future_executor(future) && !weir__executor_is_loop(current) &&
            !weir__executor_ends_with(current, future);
 }
 

@@ -49,6 +49,9 @@ int weir__future_copy(weir_future *to, weir_future *from);
  */
 void weir__future_init(weir_future *future, weir_executor *executor);
 
+/* Where its listeners run now; NULL: on the completing thread. */
+weir_executor *weir__future_executor(const weir_future *future);
+
 /* A pending promise that is bound to a home, and takes a reference to it over. NULL: no memory. */
 weir_promise *weir__promise_new_at(weir_home *home);
 

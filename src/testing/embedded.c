@@ -41,6 +41,9 @@ struct weir_embedded {
     size_t inbound_count, outbound_count, error_count;
     size_t accepted; /* how many more messages the other side takes */
     int send_code;
+    weir_init_fn init;
+    void *init_arg;
+    int init_code;
     bool is_connected, is_reading, is_output_shut;
 };
 
@@ -137,13 +140,14 @@ static void embedded_flush(weir_channel *channel)
     weir_msg *msg;
     int code = self != NULL ? self->send_code : 0;
     while (code == 0 && self != NULL && self->accepted > 0 &&
-           (msg = weir__outbound_take(&channel->outbound, spare)) != NULL) {
+           (msg = weir__outbound_current(&channel->outbound, spare)) != NULL) {
+        if (!keep(&self->outbound, &self->outbound_count, msg, NULL)) {
+            code = -ENOMEM; /* it is still in the queue, and fails with it */
+            break;
+        }
+        weir__outbound_take(&channel->outbound, spare);
         if (self->accepted != SIZE_MAX)
             self->accepted--;
-        if (!keep(&self->outbound, &self->outbound_count, msg, NULL)) {
-            weir_msg_release(msg);
-            code = -ENOMEM;
-        }
     }
     weir__channel_sent(channel, code);
 }
@@ -544,6 +548,13 @@ static int open_group(weir_embedded *self, weir_error *error)
     return weir_group_new(&self->group, &config, error);
 }
 
+/* Keeps the code, which nobody else does. */
+static int run_init(weir_channel *channel, void *arg)
+{
+    weir_embedded *self = arg;
+    return self->init_code = self->init(channel, self->init_arg);
+}
+
 static int open_channel(weir_embedded *self, const weir_embedded_config *config)
 {
     embedded_channel *channel = weir__zalloc(sizeof *channel);
@@ -554,7 +565,9 @@ static int open_channel(weir_embedded *self, const weir_embedded_config *config)
     self->channel = &channel->base;
     if (config->init == NULL)
         return 0;
-    return weir_pipeline_add_initializer(&channel->base.pipeline, config->init, config->arg);
+    self->init = config->init;
+    self->init_arg = config->arg;
+    return weir_pipeline_add_initializer(&channel->base.pipeline, run_init, self);
 }
 
 static int start(weir_embedded *self, const weir_embedded_config *config, weir_error *error)
@@ -563,13 +576,11 @@ static int start(weir_embedded *self, const weir_embedded_config *config, weir_e
         return 0;
     weir_channel_register(self->channel, self->executor, NULL);
     int code = weir_embedded_run(self);
-    weir_error failure = { .code = WEIR_ECLOSED, .message = "its handlers closed it" };
-    if (code < 0)
-        return weir_error_set(error, code, "embedded", "it could not run");
-    if (weir_channel_is_open(self->channel))
-        return 0;
-    weir_embedded_take_error(self, &failure);
-    return weir_error_set(error, failure.code, "embedded", "%s", failure.message);
+    if (code == 0)
+        code = self->init_code;
+    return code < 0 ? weir_error_set(error, code, "embedded", "its initialisation failed: %s",
+                                     weir_error_text(code))
+                    : 0;
 }
 
 int weir_embedded_new(weir_embedded **out, const weir_embedded_config *config, weir_error *error)
