@@ -58,7 +58,7 @@ WEIR_API weir_channel *weir_channel_parent(const weir_channel *channel);
 /** Borrowed; it lives as long as the channel. */
 WEIR_API weir_pipeline *weir_channel_pipeline(weir_channel *channel);
 
-/** The loop it is on, or was on last; NULL before it is registered. */
+/** The loop it is on, or was on last; NULL before it is registered, and when it is over. */
 WEIR_API weir_loop *weir_channel_loop(const weir_channel *channel);
 
 /** What carries it: "tcp", "embedded". */
@@ -125,7 +125,7 @@ WEIR_API void weir_channel_write_and_flush(weir_channel *channel, weir_msg *msg,
                                            weir_promise *promise);
 
 /** Sends what was written, then tells the other side that no more comes (FIN). Further writes fail
- * with -EPIPE; reading goes on. */
+ * with -EPIPE; reading goes on. -EALREADY while another shutdown waits for its turn. */
 WEIR_API void weir_channel_shutdown(weir_channel *channel, weir_promise *promise);
 
 /** Closes now: what was flushed gets one attempt, what is left fails with WEIR_ECLOSED. The promise
@@ -133,7 +133,8 @@ WEIR_API void weir_channel_shutdown(weir_channel *channel, weir_promise *promise
 WEIR_API void weir_channel_close(weir_channel *channel, weir_promise *promise);
 
 /** Closes in good order: shutdown, then waits until the other side has ended, too, at most for
- * linger_ms, then close. What it reads meanwhile goes through the pipeline. */
+ * linger_ms, then close. What it reads meanwhile goes through the pipeline. The promise succeeds when
+ * the channel is closed; -EALREADY for a second one. */
 WEIR_API void weir_channel_finish(weir_channel *channel, weir_promise *promise);
 
 /* Writability -------------------------------------------------------------------------------- */

@@ -46,12 +46,17 @@ static weir_executor *home_executor(weir_home *home)
     return loop != NULL ? &loop->base : NULL;
 }
 
+static void retain_home(weir_home *home)
+{
+    weir_channel_retain(WEIR_CONTAINER(home, weir_channel, home));
+}
+
 static void release_home(weir_home *home)
 {
     weir_channel_release(WEIR_CONTAINER(home, weir_channel, home));
 }
 
-static const weir_home_type home_type = { home_executor, release_home };
+static const weir_home_type home_type = { home_executor, retain_home, release_home };
 
 static void tell_writability(weir_notice *notice);
 
@@ -173,7 +178,7 @@ void weir__channel_read(weir_channel *channel, weir_msg *msg)
     }
     weir__counter_add(&channel->messages_in, 1);
     weir__counter_add(&channel->bytes_in, weir_msg_size(msg));
-    weir__event_enter(channel, &(weir_event){ .kind = WEIR_EV_READ, .msg = msg });
+    weir_ctx_fire_read(&channel->pipeline.head, msg);
 }
 
 void weir__channel_read_complete(weir_channel *channel)
@@ -192,18 +197,18 @@ void weir__channel_read_ended(weir_channel *channel, int code)
     if (code < 0) {
         weir__pipeline_fire_code(channel, code, "reading failed");
         weir__channel_close_now(channel, NULL);
-    } else if (!channel->allows_half_closure || channel->is_output_shut) {
+    } else if ((!channel->allows_half_closure && !weir__channel_is_finishing(channel)) ||
+               channel->is_output_shut) {
         weir__channel_close_now(channel, NULL);
     } else {
         weir__event_enter(channel,
                           &(weir_event){ .kind = WEIR_EV_EVENT, .msg = &weir_event_input_closed });
-        weir__finish_input_ended(channel);
     }
 }
 
 /* Writing -------------------------------------------------------------------------------------- */
 
-void weir__channel_lost(weir_channel *channel, int code)
+__attribute__((cold)) void weir__channel_lost(weir_channel *channel, int code)
 {
     /* First, so that a handler that answers with another write does not lose that, too. */
     if (channel->transport->is_stream)
@@ -215,8 +220,22 @@ void weir__channel_lost(weir_channel *channel, int code)
     channel->is_telling_loss = false;
 }
 
+static bool is_unwritable(const weir_channel *channel)
+{
+    return atomic_load_explicit(&channel->unwritable, memory_order_relaxed) != 0;
+}
+
+/* Mostly it is below the mark and was before. */
+static inline void weigh_if_needed(weir_channel *channel)
+{
+    if (weir__outbound_bytes(&channel->outbound) > channel->high_bytes ||
+        channel->is_told_unwritable || is_unwritable(channel))
+        weir__channel_weigh(channel);
+}
+
 /* 0 when the message may be queued. */
-static int check_write(weir_channel *channel, const weir_msg *msg, weir_promise *promise)
+static inline int check_write(weir_channel *channel, const weir_msg *msg, size_t size,
+                              weir_promise *promise)
 {
     const weir_transport *transport = channel->transport;
     size_t room = (size_t)weir__channel_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES);
@@ -227,7 +246,7 @@ static int check_write(weir_channel *channel, const weir_msg *msg, weir_promise 
         return -EPIPE;
     if (transport->takes != NULL && !transport->takes(channel, msg))
         return -EOPNOTSUPP;
-    if (bytes > room || weir__write_weight(weir_msg_size(msg)) > room - bytes)
+    if (bytes > room || weir__write_weight(size) > room - bytes)
         return WEIR_ELIMIT;
     if (promise == NULL || !weir_future_is_done(weir_promise_future(promise)))
         return 0;
@@ -238,20 +257,32 @@ static int check_write(weir_channel *channel, const weir_msg *msg, weir_promise 
     return -ECANCELED;
 }
 
-void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise)
+/* Out of the way: what an error needs on the stack is not for every write. */
+static __attribute__((noinline, cold)) void refuse_write(weir_channel *channel, weir_msg *msg,
+                                                         weir_promise *promise, int code)
 {
-    int code = check_write(channel, msg, promise);
-    if (code == 0)
-        code = weir__outbound_add(&channel->outbound, weir__channel_spare(channel), msg, promise);
-    if (code == 0) {
-        weir__channel_weigh(channel);
+    /* Promises are completed in the order of the writes: this one behind those that the close fails. */
+    if (code == WEIR_ECLOSED && promise != NULL && !weir__outbound_is_empty(&channel->outbound) &&
+        weir__outbound_add(&channel->outbound, weir__channel_spare(channel), msg, 0, promise) == 0)
         return;
-    }
     weir_msg_release(msg);
     if (promise != NULL)
         weir_promise_set(promise, code);
     else if (code != WEIR_ECLOSED)
         weir__channel_lost(channel, code);
+}
+
+void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise)
+{
+    size_t size = weir_msg_size(msg);
+    int code = check_write(channel, msg, size, promise);
+    if (code == 0)
+        code = weir__outbound_add(&channel->outbound, weir__channel_spare(channel), msg, size,
+                                  promise);
+    if (code == 0)
+        weigh_if_needed(channel);
+    else
+        refuse_write(channel, msg, promise, code);
 }
 
 static void shut_output(weir_channel *channel)
@@ -266,6 +297,8 @@ static void shut_output(weir_channel *channel)
     weir_promise_release(promise);
     if (channel->is_input_ended)
         weir__channel_close_now(channel, NULL);
+    else
+        weir__finish_output_shut(channel);
 }
 
 static void shut_output_when_sent(weir_channel *channel)
@@ -291,17 +324,24 @@ void weir__channel_flush_now(weir_channel *channel)
     weir__channel_resume_output(channel);
 }
 
-void weir__channel_sent(weir_channel *channel, int code)
+static __attribute__((noinline, cold)) void sending_failed(weir_channel *channel, int code)
 {
     weir_outbound *queue = &channel->outbound;
-    bool has_lost = code < 0 && weir__outbound_fail(queue, weir__channel_spare(channel), code);
+    bool has_lost = weir__outbound_fail(queue, weir__channel_spare(channel), code);
     weir__channel_weigh(channel);
-    if (code < 0)
-        weir__channel_close_now(channel, NULL);
-    else
-        shut_output_when_sent(channel);
+    weir__channel_close_now(channel, NULL);
     if (has_lost)
         weir__pipeline_fire_code(channel, code, "sending failed");
+}
+
+void weir__channel_sent(weir_channel *channel, int code)
+{
+    if (code < 0) {
+        sending_failed(channel, code);
+        return;
+    }
+    weigh_if_needed(channel);
+    shut_output_when_sent(channel);
 }
 
 void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise)
@@ -316,11 +356,6 @@ void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise)
 }
 
 /* Writability ---------------------------------------------------------------------------------- */
-
-static bool is_unwritable(const weir_channel *channel)
-{
-    return atomic_load_explicit(&channel->unwritable, memory_order_relaxed) != 0;
-}
 
 /* Crossings that undid each other meanwhile are nobody's concern. */
 static void tell_writability(weir_notice *notice)

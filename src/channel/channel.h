@@ -67,7 +67,8 @@ struct weir_channel {
     uint32_t resting;     /* removed contexts that the loop will free */
     _Atomic(uint32_t) low_bytes, high_bytes; /* others read them */
     weir_promise *loop_promise;              /* of coming to a loop, or leaving it */
-    weir_promise *close_promise, *shutdown_promise;
+    weir_promise *shutdown_promise;
+    weir_promise_list close_promises;
     weir_notice news, writability;
     weir_deferred deferred; /* the last step of closing, then of freeing */
     weir_outbound outbound;
@@ -92,6 +93,21 @@ static inline weir_spare *weir__channel_spare(const weir_channel *channel)
 {
     weir_loop *loop = weir__channel_loop(channel);
     return loop != NULL && weir_executor_is_current(&loop->base) ? &loop->writes : NULL;
+}
+
+/* Whether it is closed, and everything has been told: what the loop had of it may be gone. */
+static inline bool weir__channel_is_over(const weir_channel *channel)
+{
+    /* In this order: its loop goes last, so who finds none also sees what state it is in. */
+    weir_loop *loop = weir__channel_loop(channel);
+    weir_channel_state state = weir__lifecycle_state(&channel->life);
+    return state == WEIR_CHANNEL_UNREGISTERED || (loop == NULL && state != WEIR_CHANNEL_OPEN);
+}
+
+/* Active, also while it is between two loops. */
+static inline bool weir__channel_was_active(const weir_channel *channel)
+{
+    return weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE || channel->life.was_active;
 }
 
 static inline bool weir__channel_is_closing(const weir_channel *channel)

@@ -38,6 +38,7 @@ weir_channel_extras *weir__channel_need_extras(weir_channel *channel)
     extras = weir__zalloc(sizeof *extras);
     if (extras == NULL)
         return NULL;
+    extras->channel = channel;
     weir__list_init(&extras->timers);
     for (int i = 0; i < WEIR_OPTIONS_END; i++)
         atomic_init(&extras->options[i], infos[i].normal);
@@ -123,6 +124,7 @@ int weir_channel_set_attr(weir_channel *channel, const weir_attr_key *key, void 
     }
     weir__channel_unlock(channel);
     weir__free(spare);
-    destroy_value(key, old); /* what was there, or what found no place */
+    if (attr == NULL || old != value)
+        destroy_value(key, old); /* what was there, or what found no place */
     return attr != NULL || value == NULL ? 0 : -ENOMEM;
 }

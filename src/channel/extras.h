@@ -28,16 +28,18 @@ typedef struct weir_channel_extras {
     weir_pin *pins;
     _Atomic(int64_t) options[WEIR_OPTIONS_END]; /* those without a place of their own */
 
-    /* Finishing. While it lingers, the timer holds a reference to the channel. */
-    weir_channel *channel;
-    weir_timer linger;
+    weir_channel *channel; /* whose these are */
+
+    /* Finishing. */
+    weir_ctx_timer linger; /* of the head's */
     weir_listener on_shutdown;
     weir_promise *finish_promise;
-    bool is_finishing, is_lingering;
+    bool is_finishing;
 
     /* Moving. */
     weir_loop *move_to;
     weir_promise *move_promise;
+    weir_listener on_leave;
 } weir_channel_extras;
 
 /* NULL when there are none yet. */
@@ -54,10 +56,9 @@ void weir__channel_free_extras(weir_channel *channel);
 
 int64_t weir__channel_option(const weir_channel *channel, weir_option option);
 
-/* Whether the end of the other side's bytes ends the channel, too. */
-void weir__finish_input_ended(weir_channel *channel);
-
-bool weir__channel_is_finishing(weir_channel *channel);
+/* Whether it was asked to close in good order; and the first half of that is done. */
+bool weir__channel_is_finishing(const weir_channel *channel);
+void weir__finish_output_shut(weir_channel *channel);
 
 /* The channel closes: nothing of finishing goes on. */
 void weir__finish_closed(weir_channel *channel);

@@ -28,11 +28,22 @@ void weir__lane_init(weir_lane *lane, weir_executor *executor)
     weir__list_init(&lane->timers);
 }
 
+uint32_t weir__lane_mask(const weir_handler_type *type)
+{
+    uint32_t inbound = (2u << WEIR_EV_ERROR) - 1, all = (2u << WEIR_OP_DEREGISTER) - 1;
+    uint32_t wanted = weir__handler_mask(type), mask = 0;
+    if (wanted & inbound)
+        mask |= inbound;
+    if (wanted & (all & ~inbound))
+        mask |= all & ~inbound;
+    return mask;
+}
+
 bool weir__ctx_is_here(const weir_ctx *ctx)
 {
-    if (ctx->lane != NULL && ctx->lane->executor != NULL)
-        return weir_executor_is_current(ctx->lane->executor) ||
-               weir_executor_get_state(ctx->lane->executor) == WEIR_EXECUTOR_TERMINATED;
+    if (ctx->is_elsewhere)
+        return weir_executor_is_current(weir__ctx_lane(ctx)->executor) ||
+               weir_executor_get_state(weir__ctx_lane(ctx)->executor) == WEIR_EXECUTOR_TERMINATED;
     /* On a loop that has ended, whoever performs the last calls stands in for it. */
     weir_loop *loop = weir__channel_loop(ctx->channel);
     return weir__channel_is_mine(ctx->channel) ||
@@ -41,7 +52,7 @@ bool weir__ctx_is_here(const weir_ctx *ctx)
 
 bool weir__ctx_fail_added(weir_ctx *ctx, const weir_error *error)
 {
-    weir_lane *lane = ctx->lane;
+    weir_lane *lane = weir__ctx_lane(ctx);
     bool is_adding = lane != NULL ? lane->is_adding : ctx->state == WEIR_CTX_ADDING;
     weir_error *failure = lane != NULL ? lane->failure : ctx->failure;
     if (is_adding && failure->code == 0) /* the first one counts */
@@ -74,7 +85,7 @@ static void count_away(weir_ctx *ctx, int step)
     weir_channel *channel = ctx->channel;
     int64_t most = weir__channel_option(channel, WEIR_OPTION_MAX_EVENTS_AWAY);
     channel->away += (uint32_t)step;
-    ctx->lane->away += (unsigned)step;
+    weir__ctx_lane(ctx)->away += (unsigned)step;
     if (channel->away > most)
         weir__channel_set_pause(channel, WEIR__PAUSE_AWAY, true);
     else if (channel->away <= most / 2)
@@ -99,11 +110,12 @@ static void not_delivered(weir_ctx *ctx, const weir_event *event, int code)
     case WEIR_EV_ADDED:
         weir_error_set(&error, code, ctx->type->name, "could not be added on its executor: %s",
                        weir_error_text(code));
+        ctx->state = WEIR_CTX_NEW; /* it has not been told, and will not be told that it goes */
         weir__ctx_added_failed(ctx, &error);
         break;
     case WEIR_EV_REMOVED:
         /* Nobody else can be using its state any more. */
-        ctx->lane->is_removed = true;
+        weir__ctx_lane(ctx)->is_removed = true;
         weir__ctx_timers_cancel(ctx);
         weir__event_call(ctx, event);
         break;
@@ -120,7 +132,7 @@ static void come_back(weir_channel *channel, weir_call *call)
 {
     weir_parcel *parcel = WEIR_CONTAINER(call, weir_parcel, back);
     weir_ctx *ctx = parcel->ctx;
-    bool is_removal = parcel == &ctx->lane->removal;
+    bool is_removal = parcel == &weir__ctx_lane(ctx)->removal;
     const weir_error *failure = (const weir_error *)parcel->room;
     if (parcel->code < 0)
         not_delivered(ctx, &parcel->event, parcel->code);
@@ -139,7 +151,7 @@ static void come_back(weir_channel *channel, weir_call *call)
 
 static void call_handler(weir_ctx *ctx, weir_parcel *parcel)
 {
-    weir_lane *lane = ctx->lane;
+    weir_lane *lane = weir__ctx_lane(ctx);
     switch (parcel->event.kind) {
     case WEIR_EV_ADDED:
         lane->failure = (weir_error *)parcel->room;
@@ -155,8 +167,10 @@ static void call_handler(weir_ctx *ctx, weir_parcel *parcel)
         weir__event_call(ctx, &parcel->event);
         break;
     default:
-        /* What came too late for a handler that is leaving passes it by. */
-        if (lane->is_removed || lane->is_failed)
+        /* What it has no callback for was carried all the same, so that it keeps its place; and what
+         * came too late for a handler that is leaving passes it by. */
+        if (lane->is_removed || lane->is_failed ||
+            (weir__handler_mask(ctx->type) & 1u << parcel->event.kind) == 0)
             weir__inbox_send(ctx->channel, ctx, &parcel->event, false);
         else
             weir__event_call(ctx, &parcel->event);
@@ -164,11 +178,25 @@ static void call_handler(weir_ctx *ctx, weir_parcel *parcel)
     }
 }
 
+/* With it goes what keeps the channel alive, and with that the loop: both are held until this thread
+ * has stopped touching them. */
+static void send_back(weir_parcel *parcel)
+{
+    weir_channel *channel = weir_channel_retain(parcel->ctx->channel);
+    weir_loop *loop = weir__channel_loop(channel);
+    if (loop != NULL)
+        weir__executor_retain(&loop->base);
+    weir__inbox_push(channel, &parcel->back);
+    weir_channel_release(channel);
+    if (loop != NULL)
+        weir__executor_release(&loop->base);
+}
+
 static int run_parcel(weir_task *task)
 {
     weir_parcel *parcel = WEIR_CONTAINER(task, weir_parcel, task);
     call_handler(parcel->ctx, parcel);
-    weir__inbox_push(parcel->ctx->channel, &parcel->back);
+    send_back(parcel);
     return 0;
 }
 
@@ -176,7 +204,7 @@ static void drop_parcel(weir_task *task)
 {
     weir_parcel *parcel = WEIR_CONTAINER(task, weir_parcel, task);
     parcel->code = WEIR_ESHUTDOWN;
-    weir__inbox_push(parcel->ctx->channel, &parcel->back);
+    send_back(parcel);
 }
 
 /* Sending -------------------------------------------------------------------------------------- */
@@ -184,7 +212,7 @@ static void drop_parcel(weir_task *task)
 static weir_parcel *new_parcel(weir_ctx *ctx, const weir_event *event)
 {
     if (event->kind == WEIR_EV_REMOVED)
-        return &ctx->lane->removal;
+        return &weir__ctx_lane(ctx)->removal;
     size_t room = event->kind == WEIR_EV_ADDED ? sizeof(weir_error) : weir__event_room(event);
     return weir__alloc(sizeof(weir_parcel) + room);
 }
@@ -202,7 +230,7 @@ void weir__lane_send(weir_ctx *ctx, const weir_event *event)
     weir__event_copy(&parcel->event, event, parcel->room);
     count_away(ctx, 1);
     weir_channel_retain(ctx->channel);
-    int code = weir__executor_post_always(ctx->lane->executor, &parcel->task);
+    int code = weir__executor_post_always(weir__ctx_lane(ctx)->executor, &parcel->task);
     if (code < 0) {
         parcel->code = code;
         weir__inbox_push(ctx->channel, &parcel->back); /* behind what is on its way back */

@@ -31,6 +31,21 @@ typedef struct weir_lane {
         removal; /* to be removed must not fail: it is a part of the lane. The last member */
 } weir_lane;
 
+/* Where it is in that, and it, NULL when there is none. */
+static inline size_t weir__ctx_lane_at(const weir_handler_type *type)
+{
+    return WEIR__CTX_STATE + ((type->state_size + 15) & ~(size_t)15);
+}
+
+static inline weir_lane *weir__ctx_lane(const weir_ctx *ctx)
+{
+    return ctx->is_elsewhere ? (weir_lane *)((uintptr_t)ctx + weir__ctx_lane_at(ctx->type)) : NULL;
+}
+
+/* Which events are carried to a handler: all of a way on which it wants any, or those it does not want
+ * would overtake the others. */
+uint32_t weir__lane_mask(const weir_handler_type *type);
+
 void weir__lane_init(weir_lane *lane, weir_executor *executor);
 
 /* Carries an event to the handler of a context. On the loop. */

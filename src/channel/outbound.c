@@ -14,14 +14,15 @@ static void change_bytes(weir_outbound *queue, size_t step)
     atomic_store_explicit(&queue->bytes, weir__outbound_bytes(queue) + step, memory_order_relaxed);
 }
 
-int weir__outbound_add(weir_outbound *queue, weir_spare *spare, weir_msg *msg,
+int weir__outbound_add(weir_outbound *queue, weir_spare *spare, weir_msg *msg, size_t size,
                        weir_promise *promise)
 {
     weir_write *entry = weir__spare_get(spare, sizeof *entry);
     if (entry == NULL)
         return -ENOMEM;
-    *entry = (weir_write){ .msg = msg, .size = weir_msg_size(msg) };
-    entry->promise = weir_promise_retain(promise);
+    *entry = (weir_write){ .msg = msg, .size = size };
+    if (promise != NULL)
+        entry->promise = weir_promise_retain(promise);
     if (queue->first == NULL)
         queue->first = entry;
     else

@@ -44,8 +44,9 @@ static inline size_t weir__write_weight(size_t size)
     return size > 0 ? size : 1;
 }
 
-/* Takes the message, and retains the promise. -ENOMEM, and then the message is the caller's. */
-int weir__outbound_add(weir_outbound *queue, weir_spare *spare, weir_msg *msg,
+/* Takes the message, whose size is known, and retains the promise. -ENOMEM, and then the message is
+ * the caller's. */
+int weir__outbound_add(weir_outbound *queue, weir_spare *spare, weir_msg *msg, size_t size,
                        weir_promise *promise);
 
 /* All that is in it may be sent from now on. */

@@ -56,8 +56,7 @@ static int new_ctx(weir_ctx **out, weir_channel *channel, const weir_handler_con
     weir_executor *executor = NULL;
     if (config->group != NULL && (executor = weir__lane_pin(channel, config->group)) == NULL)
         return -ENOMEM;
-    size_t state_size = (config->type->state_size + 15) & ~(size_t)15;
-    size_t lane_at = WEIR__CTX_STATE + state_size;
+    size_t lane_at = weir__ctx_lane_at(config->type);
     size_t name_at = lane_at + (executor != NULL ? sizeof(weir_lane) : 0);
     size_t name_size = config->name != NULL ? strlen(config->name) + 1
                                             : strlen(config->type->name) + SERIAL_SIZE;
@@ -68,8 +67,8 @@ static int new_ctx(weir_ctx **out, weir_channel *channel, const weir_handler_con
     ctx->channel = channel;
     ctx->arg = config->arg;
     if (executor != NULL) {
-        ctx->lane = (weir_lane *)((char *)ctx + lane_at);
-        weir__lane_init(ctx->lane, executor);
+        ctx->is_elsewhere = true;
+        weir__lane_init(weir__ctx_lane(ctx), executor);
     }
     ctx->name = (char *)ctx + name_at;
     if (config->name != NULL)
@@ -200,10 +199,10 @@ static void call_added(weir_ctx *ctx)
 {
     weir_error failure = { .code = 0 };
     weir_event event = { .kind = WEIR_EV_ADDED };
-    if (ctx->lane != NULL) {
+    if (ctx->is_elsewhere) {
         /* What is carried to it comes behind its `added`, so it can have events from now on. */
         ctx->state = WEIR_CTX_LIVE;
-        ctx->mask = weir__handler_mask(ctx->type);
+        ctx->mask = weir__lane_mask(ctx->type);
         weir__lane_send(ctx, &event);
         return;
     }
@@ -293,9 +292,10 @@ static void rest(weir_deferred *deferred)
 
 void weir__ctx_returned(weir_ctx *ctx)
 {
-    bool is_through = ctx->state == WEIR_CTX_REMOVED && ctx->is_resting &&
-                      ctx->deferred.run == NULL;
-    if (is_through && (ctx->lane == NULL || ctx->lane->away == 0))
+    if (ctx->state != WEIR_CTX_REMOVED || (ctx->is_elsewhere && weir__ctx_lane(ctx)->away > 0))
+        return;
+    ctx->mask = 0;
+    if (ctx->is_resting && ctx->deferred.run == NULL)
         unlink_and_free(ctx);
 }
 
@@ -317,12 +317,14 @@ void weir__ctx_remove(weir_ctx *ctx)
     bool is_told = ctx->state != WEIR_CTX_NEW; /* who was not told that it came is not told now */
     if (ctx->state == WEIR_CTX_REMOVED)
         return;
-    ctx->mask = 0;
     ctx->state = WEIR_CTX_REMOVED;
     free_later(ctx);
+    /* To a handler elsewhere events are carried until none is on its way, so that none overtakes. */
+    if (!ctx->is_elsewhere || !is_told)
+        ctx->mask = 0;
     if (!is_told)
         return;
-    if (ctx->lane != NULL) {
+    if (ctx->is_elsewhere) {
         weir__lane_send(ctx, &event);
     } else {
         weir__ctx_timers_cancel(ctx);
@@ -718,8 +720,8 @@ static int describe(const weir_ctx *ctx, weir_handler_info *info)
         return 0;
     weir_loop *loop = weir__channel_loop(ctx->channel);
     *info = (weir_handler_info){ .type = ctx->type, .arg = ctx->arg };
-    if (ctx->lane != NULL)
-        info->executor = ctx->lane->executor;
+    if (ctx->is_elsewhere)
+        info->executor = weir__ctx_lane(ctx)->executor;
     else
         info->executor = loop != NULL ? &loop->base : NULL;
     snprintf(info->name, sizeof info->name, "%s", ctx->name);
@@ -848,12 +850,12 @@ weir_pipeline *weir_ctx_pipeline(const weir_ctx *ctx)
 weir_executor *weir_ctx_executor(const weir_ctx *ctx)
 {
     weir_loop *loop = weir__channel_loop(ctx->channel);
-    if (ctx->lane != NULL)
-        return ctx->lane->executor;
+    if (ctx->is_elsewhere)
+        return weir__ctx_lane(ctx)->executor;
     return loop != NULL ? &loop->base : NULL;
 }
 
 bool weir_ctx_is_removed(const weir_ctx *ctx)
 {
-    return ctx->lane != NULL ? ctx->lane->is_removed : ctx->state == WEIR_CTX_REMOVED;
+    return ctx->is_elsewhere ? weir__ctx_lane(ctx)->is_removed : ctx->state == WEIR_CTX_REMOVED;
 }

@@ -57,13 +57,13 @@ enum {
 
 struct weir_ctx {
     weir_ctx *prev, *next; /* the loop's; written under the channel's lock, others look */
-    uint32_t mask;         /* which events it wants: none until it is added, none once removed */
-    uint32_t serial;       /* no other handler of the channel has it */
     const weir_handler_type *type;
+    uint32_t mask;   /* which events it wants: none until it is added, none once removed */
+    uint32_t serial; /* no other handler of the channel has it */
     weir_channel *channel;
     void *arg;
-    char *name;             /* under the lock */
-    struct weir_lane *lane; /* its executor, NULL: the loop */
+    char *name;        /* under the lock */
+    bool is_elsewhere; /* it has a lane, see lane.h, behind its state */
     uint8_t state;
     bool is_listed;  /* can be found: under the lock */
     bool owns_name;  /* it was renamed */

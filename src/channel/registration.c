@@ -28,8 +28,8 @@ static void go_on(weir_channel *channel, weir_event_kind kind)
 {
     if (kind == WEIR_EV_ACTIVE)
         weir__pipeline_fire(channel, WEIR_EV_ACTIVE);
-    else if (channel->is_auto_read || channel->is_read_wanted)
-        weir_channel_read(channel);
+    if (channel->is_read_wanted || (kind != WEIR_EV_ACTIVE && channel->is_auto_read))
+        weir__channel_read_now(channel);
     if (weir__outbound_has_flushed(&channel->outbound) || channel->is_output_ended)
         weir__channel_resume_output(channel);
 }
@@ -55,12 +55,19 @@ static void go_elsewhere(weir_channel *channel)
     weir_promise_release(promise);
 }
 
+/* What was told has to come back from there before the end of everything is told. */
+static bool waits_for_handlers_elsewhere(const weir_channel *channel)
+{
+    return channel->away > 0 && weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_CLOSED &&
+           !channel->life.is_told_active && !channel->life.is_told_registered;
+}
+
 static void tell(weir_notice *notice)
 {
     weir_channel *channel = WEIR_CONTAINER(notice, weir_channel, news);
     const weir_transport *transport = channel->transport;
     channel->is_news_queued = false;
-    for (;;) {
+    while (!waits_for_handlers_elsewhere(channel)) {
         switch (weir__lifecycle_news(&channel->life)) {
         case WEIR_NEWS_REGISTERED:
             weir__pipeline_fire(channel, WEIR_EV_REGISTERED);
@@ -115,7 +122,8 @@ static void let_go(weir_channel *channel)
 {
     bool was_held = channel->is_held_by_loop;
     channel->is_held_by_loop = false;
-    atomic_store_explicit(&channel->loop, NULL, memory_order_release);
+    weir_loop *loop = atomic_exchange_explicit(&channel->loop, NULL, memory_order_acq_rel);
+    weir__executor_release(&loop->base);
     if (was_held)
         weir_channel_release(channel);
 }
@@ -124,20 +132,15 @@ static void let_go(weir_channel *channel)
 void weir__channel_try_to_go(weir_channel *channel)
 {
     weir_loop *loop = weir__channel_loop(channel);
-    if (channel->resting == 0 && weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_OPEN)
-        queue_news(channel); /* it may have waited for that to go elsewhere */
+    weir_channel_state state = weir__lifecycle_state(&channel->life);
+    if (channel->resting == 0 && (state == WEIR_CHANNEL_OPEN || state == WEIR_CHANNEL_CLOSED))
+        queue_news(channel); /* it may have waited for that to go elsewhere, or to be over */
     if (weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED ||
         channel->resting > 0 || channel->away > 0 || loop == NULL)
         return;
     if (weir__list_is_linked(&channel->resident.node))
         weir__loop_remove(loop, &channel->resident);
     let_go(channel);
-}
-
-/* The loop has ended, but a handler elsewhere still has something of the channel's. */
-static void abandon(weir_resident *resident)
-{
-    let_go(WEIR_CONTAINER(resident, weir_channel, resident));
 }
 
 static void end_move(weir_channel *channel)
@@ -160,7 +163,7 @@ static void close_transport(weir_channel *channel)
     end_move(channel);
     end_promise(&channel->shutdown_promise, WEIR_ECLOSED);
     end_promise(&channel->loop_promise, WEIR_ECLOSED);
-    end_promise(&channel->close_promise, 0);
+    weir__promises_complete(&channel->close_promises, 0);
     weir__future_complete(&channel->closed, 0);
     queue_news(channel);
 }
@@ -178,21 +181,12 @@ void weir__channel_quiet(weir_channel *channel)
         weir__channel_try_to_leave(channel);
 }
 
-static void follow_close(weir_channel *channel, weir_promise *promise)
-{
-    if (promise == NULL)
-        return;
-    int code = weir_promise_follow(promise, &channel->closed);
-    if (code < 0)
-        weir_promise_set(promise, code);
-}
-
 void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
 {
     weir_channel_state state = weir__lifecycle_state(&channel->life);
     if (state >= WEIR_CHANNEL_CLOSING) {
         if (state == WEIR_CHANNEL_CLOSING)
-            follow_close(channel, promise);
+            weir__promises_add(&channel->close_promises, promise);
         else
             weir__promise_end(promise, 0);
         return;
@@ -200,7 +194,7 @@ void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
     /* What was flushed gets one attempt; what fails in it finds the channel closing. */
     bool has_flushed = weir__outbound_has_flushed(&channel->outbound) && !channel->is_leaving;
     weir__lifecycle_begin_close(&channel->life);
-    channel->close_promise = weir_promise_retain(promise);
+    weir__promises_add(&channel->close_promises, promise);
     if (state == WEIR_CHANNEL_ACTIVE && has_flushed)
         channel->transport->flush(channel);
     channel->is_reading = false;
@@ -241,7 +235,6 @@ static int attach(weir_channel *channel, weir_loop *loop)
     if (!weir_executor_is_current(&loop->base))
         return WEIR_ESHUTDOWN; /* it has ended, and somebody else performs what is left */
     channel->resident.evict = evict;
-    channel->resident.abandon = abandon;
     int code = weir__loop_add(loop, &channel->resident);
     if (code == 0 && channel->transport->attach != NULL) {
         code = channel->transport->attach(channel);
@@ -286,9 +279,14 @@ static void hand_over(weir_channel *channel, weir_loop *loop, weir_promise *prom
         weir__promise_end(promise, WEIR_EREGISTERED);
         return;
     }
+    weir_loop *before = weir__channel_loop(channel);
     channel->loop_promise = weir_promise_retain(promise);
     channel->is_arriving = true;
+    /* Its memory stays as long as the channel refers to it, though its group may be gone. */
+    weir__executor_retain(&loop->base);
     atomic_store_explicit(&channel->loop, loop, memory_order_release);
+    if (before != NULL)
+        weir__executor_release(&before->base);
     weir__inbox_follow(channel, is_here);
 }
 
@@ -309,8 +307,8 @@ static void hand_over_later(weir_channel *channel, weir_loop *loop, weir_promise
 static void register_now(weir_channel *channel, weir_loop *loop, weir_promise *promise)
 {
     weir_channel_state state = weir__lifecycle_state(&channel->life);
-    bool is_busy =
-        channel->is_news_queued || channel->is_writability_queued || channel->resting > 0;
+    /* From a loop it leaves when no callback of its is under way any more. */
+    bool is_busy = weir__channel_loop(channel) != NULL || channel->is_writability_queued;
     if (state == WEIR_CHANNEL_OPEN && is_busy)
         hand_over_later(channel, loop, promise);
     else if (state == WEIR_CHANNEL_OPEN)
@@ -363,6 +361,8 @@ static void go_to(weir_channel *channel, weir_executor *executor, weir_promise *
     loop_call *call = weir__alloc(sizeof *call);
     if (call == NULL) {
         weir__promise_end(promise, -ENOMEM);
+        if (promise == NULL)
+            weir__inbox_push_missed(channel, WEIR__MISSED_CLOSE); /* nobody would know */
         return;
     }
     *call = (loop_call){ .call.run = run_loop_call, .loop = loop, .is_move = is_move };
@@ -404,14 +404,23 @@ void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise)
         weir__promise_end(promise, -EALREADY);
         return;
     }
-    if (weir__channel_is_finishing(channel)) {
-        weir__promise_end(promise, -EBUSY); /* its end is timed by this loop */
-        return;
-    }
     channel->is_leaving = true;
     channel->loop_promise = weir_promise_retain(promise);
     weir__channel_set_pause(channel, WEIR__PAUSE_LEAVING, true);
     weir__channel_try_to_leave(channel);
+}
+
+/* A handler may keep it from leaving. */
+static void on_leave(weir_listener *listener, weir_future *future)
+{
+    weir_channel_extras *extras = WEIR_CONTAINER(listener, weir_channel_extras, on_leave);
+    weir_channel *channel = extras->channel;
+    int code = weir_future_code(future);
+    if (code < 0 && extras->move_to != NULL) {
+        extras->move_to = NULL;
+        end_promise(&extras->move_promise, code);
+    }
+    weir_channel_release(channel);
 }
 
 static void move_now(weir_channel *channel, weir_loop *loop, weir_promise *promise)
@@ -421,15 +430,21 @@ static void move_now(weir_channel *channel, weir_loop *loop, weir_promise *promi
         return;
     }
     weir_channel_extras *extras = weir__channel_need_extras(channel);
-    if (extras == NULL || weir__channel_is_closing(channel) || channel->is_leaving) {
-        weir__promise_end(promise, extras == NULL        ? -ENOMEM
-                                   : channel->is_leaving ? -EALREADY
-                                                         : WEIR_ECLOSED);
+    weir_promise *leave = extras != NULL ? weir_channel_promise(channel) : NULL;
+    bool is_closing = weir__channel_is_closing(channel);
+    if (leave == NULL || is_closing || channel->is_leaving || extras->move_to != NULL) {
+        weir__promise_end(promise, is_closing ? WEIR_ECLOSED : leave == NULL ? -ENOMEM : -EALREADY);
+        weir__promise_end(leave, -ECANCELED);
+        weir_promise_release(leave);
         return;
     }
     extras->move_to = loop;
     extras->move_promise = weir_promise_retain(promise);
-    weir_channel_deregister(channel, NULL);
+    extras->on_leave.done = on_leave;
+    weir_channel_retain(channel);
+    weir_future_listen(weir_promise_future(leave), &extras->on_leave);
+    weir_channel_deregister(channel, leave);
+    weir_promise_release(leave);
 }
 
 void weir_channel_move(weir_channel *channel, weir_executor *loop, weir_promise *promise)

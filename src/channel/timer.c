@@ -17,8 +17,8 @@ enum {
 
 static weir_list *list_of(weir_ctx *ctx)
 {
-    if (ctx->lane != NULL)
-        return &ctx->lane->timers;
+    if (ctx->is_elsewhere)
+        return &weir__ctx_lane(ctx)->timers;
     weir_channel_extras *extras = weir__channel_extras(ctx->channel);
     return extras != NULL ? &extras->timers : NULL;
 }
@@ -63,13 +63,16 @@ int weir_ctx_schedule(weir_ctx *ctx, weir_ctx_timer *timer, int64_t delay_ns)
         timer->left_ns = delay_ns;
         return 0;
     }
-    if (ctx->lane == NULL && weir__channel_need_extras(ctx->channel) == NULL)
+    if (!ctx->is_elsewhere && weir__channel_need_extras(ctx->channel) == NULL)
         return -ENOMEM;
-    int code = start(ctx, timer, delay_ns);
+    /* Between two loops it waits for the next. */
+    bool is_stopped = !ctx->is_elsewhere && weir__lifecycle_state(&ctx->channel->life) == WEIR_CHANNEL_OPEN;
+    int code = is_stopped ? 0 : start(ctx, timer, delay_ns);
     if (code < 0)
         return code;
     timer->ctx = ctx;
-    timer->state = WAITING;
+    timer->left_ns = delay_ns;
+    timer->state = is_stopped ? STOPPED : WAITING;
     weir__list_push_back(list_of(ctx), &timer->node);
     return 0;
 }

@@ -478,6 +478,11 @@ void weir__executor_init(weir_executor *executor, const weir_executor_type *type
     weir__future_init(&executor->terminated, NULL);
 }
 
+void weir__executor_retain(weir_executor *executor)
+{
+    atomic_fetch_add_explicit(&executor->refs, 1, memory_order_relaxed);
+}
+
 void weir__executor_release(weir_executor *executor)
 {
     if (atomic_fetch_sub_explicit(&executor->refs, 1, memory_order_acq_rel) != 1)

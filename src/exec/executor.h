@@ -132,6 +132,9 @@ struct weir_executor {
 void weir__executor_init(weir_executor *executor, const weir_executor_type *type,
                          const weir_executor_config *config);
 
+/* Takes one more, by who knows that there is one. */
+void weir__executor_retain(weir_executor *executor);
+
 /* Gives a reference back; the last one destroys. The executor has terminated or never started. */
 void weir__executor_release(weir_executor *executor);
 

@@ -72,11 +72,29 @@ static void tell_all(weir_future *future)
     }
 }
 
+/* What keeps it alive while it is told about: itself, or what it is a part of. */
+static bool is_part_of_home(const weir_future *future)
+{
+    return future->home != NULL &&
+           atomic_load_explicit(&future->refs, memory_order_relaxed) >= IMMORTAL;
+}
+
+static void hold(weir_future *future)
+{
+    if (is_part_of_home(future))
+        future->home->type->retain(future->home);
+    else
+        weir_future_retain(future);
+}
+
 static void run_notice(weir_notice *notice)
 {
     weir_future *future = WEIR_CONTAINER(notice, weir_future, notice);
     tell_all(future);
-    weir_future_release(future);
+    if (is_part_of_home(future))
+        future->home->type->release(future->home);
+    else
+        weir_future_release(future);
 }
 
 /* Takes the reference that keeps the future alive while it is told about. */
@@ -135,7 +153,7 @@ static void go_and_tell(weir_future *future)
 static void tell(weir_future *future, weir_listener *batch)
 {
     future->batch = batch;
-    weir_future_retain(future);
+    hold(future);
     go_and_tell(future);
 }
 
@@ -391,8 +409,32 @@ weir_promise *weir_promise_new(weir_executor *executor)
     if (promise != NULL) {
         init(&promise->future, executor, 1);
         atomic_init(&promise->writers, 1);
+        atomic_init(&promise->is_listed, false);
     }
     return promise;
+}
+
+void weir__promises_add(weir_promise_list *list, weir_promise *promise)
+{
+    if (promise == NULL ||
+        atomic_exchange_explicit(&promise->is_listed, true, memory_order_acq_rel))
+        return;
+    promise->next = NULL;
+    if (list->first == NULL)
+        list->last = &list->first;
+    *list->last = weir_promise_retain(promise);
+    list->last = &promise->next;
+}
+
+void weir__promises_complete(weir_promise_list *list, int code)
+{
+    while (list->first != NULL) {
+        weir_promise *promise = list->first;
+        list->first = promise->next;
+        atomic_store_explicit(&promise->is_listed, false, memory_order_release);
+        weir_promise_set(promise, code);
+        weir_promise_release(promise);
+    }
 }
 
 weir_promise *weir__promise_new_at(weir_home *home)

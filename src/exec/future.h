@@ -14,7 +14,8 @@ typedef struct weir_home weir_home;
 typedef struct weir_home_type {
     weir_executor *(*executor)(
         weir_home *home);             /* now; NULL: on the completing thread. Any thread */
-    void (*release)(weir_home *home); /* a promise that was bound to it is gone */
+    void (*retain)(weir_home *home);
+    void (*release)(weir_home *home); /* also when a promise that was bound to it is gone */
 } weir_home_type;
 struct weir_home {
     const weir_home_type *type;
@@ -38,8 +39,19 @@ struct weir_future {
 
 struct weir_promise {
     weir_future future;
-    _Atomic(uint32_t) writers; /* of the references, those to the promise */
+    _Atomic(uint32_t) writers;  /* of the references, those to the promise */
+    _Atomic(bool) is_listed;    /* it waits in a list of those that are completed together */
+    weir_promise *next;         /* in that */
 };
+
+/* A list of promises to complete together, in order, for who must not allocate. Retains what it
+ * takes; one that waits in such a list already is completed by that. */
+typedef struct weir_promise_list {
+    weir_promise *first, **last;
+} weir_promise_list;
+
+void weir__promises_add(weir_promise_list *list, weir_promise *promise);
+void weir__promises_complete(weir_promise_list *list, int code);
 
 /* Completes `to` with the result of `from`, which is complete, and keeps that alive for the value.
  * -EALREADY. */

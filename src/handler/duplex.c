@@ -42,7 +42,7 @@ static void duplex_added(weir_ctx *ctx)
         weir_ctx_fail(ctx, -EINVAL, "needs a half for each way, with no callbacks for the other");
         return;
     }
-    if (ctx->lane != NULL) {
+    if (ctx->is_elsewhere) {
         weir_ctx_fail(ctx, -EOPNOTSUPP, "cannot have an executor of its own");
         return;
     }

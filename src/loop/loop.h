@@ -16,7 +16,6 @@ typedef struct weir_io weir_io;
 typedef struct weir_resident weir_resident;
 struct weir_resident {
     void (*evict)(weir_resident *resident); /* the loop ends: close, and leave. Called once. */
-    void (*abandon)(weir_resident *resident); /* it has ended though this is still there */
     weir_list_node node;
 };
 

@@ -3,17 +3,22 @@
 #include "base/alloc.h"
 #include "base/list.h"
 #include "channel/channel.h"
+#include "channel/inbox.h"
 
 #include <weir/buf.h>
 #include <weir/clock.h>
 #include <weir/embedded.h>
 #include <weir/leak.h>
 #include <weir/script.h>
+#include <weir/timer.h>
 
 #include <errno.h>
 
 /* So many turns without an end, and something posts itself again and again. */
 #define MOST_TURNS 1000
+
+/* Of ten milliseconds each, for what other threads have to finish. */
+#define MOST_WAITS 1000
 
 /* A message or an error that came out. */
 typedef struct item {
@@ -292,21 +297,42 @@ static int call_by_stepping(weir_embedded *self, weir_call_fn fn, void *arg)
     return code < 0 ? code : call.code;
 }
 
+/* A call in the channel's inbox, so that it comes behind what was asked of it before. */
+typedef struct inbox_call {
+    weir_call call;
+    weir_call_fn fn;
+    void *arg;
+    weir_promise *promise;
+} inbox_call;
+
+static void run_inbox_call(weir_channel *channel, weir_call *call)
+{
+    (void)channel;
+    inbox_call *self = WEIR_CONTAINER(call, inbox_call, call);
+    weir_promise *promise = self->promise; /* when it is set, the call is gone */
+    weir_promise_set(promise, self->fn(self->arg));
+    weir_promise_release(promise);
+}
+
+static int call_through_inbox(weir_embedded *self, weir_call_fn fn, void *arg)
+{
+    weir_loop *loop = weir_channel_loop(self->channel);
+    weir_promise *promise = weir_promise_new(loop != NULL ? &loop->base : NULL);
+    if (promise == NULL)
+        return -ENOMEM;
+    inbox_call call = { { .run = run_inbox_call }, fn, arg, weir_promise_retain(promise) };
+    weir__inbox_push(self->channel, &call.call);
+    weir_future_await(weir_promise_future(promise));
+    int code = weir_future_code(weir_promise_future(promise));
+    weir_promise_release(promise);
+    return code;
+}
+
 int weir_embedded_call(weir_embedded *self, weir_call_fn fn, void *arg)
 {
-    weir_future *future;
     if (self == NULL || fn == NULL)
         return -EINVAL;
-    if (self->owns_group)
-        return call_by_stepping(self, fn, arg);
-    weir_loop *loop = weir_channel_loop(self->channel);
-    int code = weir_executor_submit(loop != NULL ? weir_loop_executor(loop) : self->executor, fn,
-                                    arg, &future);
-    if (code < 0)
-        return code;
-    code = weir_future_await(future);
-    weir_future_release(future);
-    return code;
+    return self->owns_group ? call_by_stepping(self, fn, arg) : call_through_inbox(self, fn, arg);
 }
 
 /* In and out ----------------------------------------------------------------------------------- */
@@ -616,6 +642,17 @@ int weir_embedded_new(weir_embedded **out, const weir_embedded_config *config, w
     return code;
 }
 
+/* Handlers on executors of their own may still have something of the channel's. */
+static void wait_for_handlers_elsewhere(weir_embedded *self)
+{
+    weir_loop *loop = weir_executor_loop(self->executor);
+    for (int i = 0; self->owns_group && i < MOST_WAITS; i++) {
+        if (weir_channel_loop(self->channel) == NULL)
+            return;
+        weir_loop_run_once(loop, WEIR_MS(10));
+    }
+}
+
 static int disown(void *arg)
 {
     weir_embedded *self = arg;
@@ -631,6 +668,7 @@ void weir_embedded_free(weir_embedded *self)
     if (self->channel != NULL) {
         if (weir_channel_loop(self->channel) != NULL)
             weir_embedded_close(self);
+        wait_for_handlers_elsewhere(self);
         if (weir_channel_loop(self->channel) == NULL || weir_embedded_call(self, disown, self) < 0)
             disown(self);
         weir_channel_release(self->channel);

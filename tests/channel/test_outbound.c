@@ -53,7 +53,7 @@ static watch *watch_next(bench *b, char name)
 static void put(bench *b, char name, weir_msg *msg)
 {
     assert_non_null(msg);
-    assert_int_equal(weir__outbound_add(&b->queue, &b->spare, msg, watch_next(b, name)->promise),
+    assert_int_equal(weir__outbound_add(&b->queue, &b->spare, msg, weir_msg_size(msg), watch_next(b, name)->promise),
                      0);
 }
 
@@ -69,7 +69,7 @@ static void put_text(bench *b, char name, const char *string)
 
 static void put_silent(bench *b, weir_msg *msg)
 {
-    assert_int_equal(weir__outbound_add(&b->queue, &b->spare, msg, NULL), 0);
+    assert_int_equal(weir__outbound_add(&b->queue, &b->spare, msg, weir_msg_size(msg), NULL), 0);
 }
 
 static int cancel(bench *b, char name)
@@ -270,12 +270,12 @@ static void a_write_without_memory_changes_nothing(void **state)
     weir_msg *msg = text("two");
     weir_promise *promise = weir_promise_new(NULL);
     harness_fail_nth("alloc", 1, -ENOMEM);
-    assert_int_equal(weir__outbound_add(&b.queue, &b.spare, msg, promise), -ENOMEM);
+    assert_int_equal(weir__outbound_add(&b.queue, &b.spare, msg, weir_msg_size(msg), promise), -ENOMEM);
     harness_fail_end();
     assert_int_equal(weir__outbound_bytes(&b.queue), 3);
     assert_int_equal(weir_msg_refs(msg), 1);
     assert_int_equal(weir_future_code(weir_promise_future(promise)), -EINPROGRESS);
-    assert_int_equal(weir__outbound_add(&b.queue, &b.spare, msg, promise), 0);
+    assert_int_equal(weir__outbound_add(&b.queue, &b.spare, msg, weir_msg_size(msg), promise), 0);
     weir__outbound_flush(&b.queue);
     assert_string_equal(gathered(&b, 4), "onetwo");
     sent(&b, 6);
@@ -676,7 +676,7 @@ static void writes_may_share_a_promise(void **state)
     bench b = { .told = "" };
     put_text(&b, 'a', "one");
     weir_promise *promise = b.watches[0].promise;
-    assert_int_equal(weir__outbound_add(&b.queue, &b.spare, text("two"), promise), 0);
+    assert_int_equal(weir__outbound_add(&b.queue, &b.spare, text("two"), 3, promise), 0);
     weir__outbound_flush(&b.queue);
     assert_string_equal(gathered(&b, 1), "one");
     sent(&b, 3);
@@ -824,8 +824,8 @@ static void a_queue_works_without_spares(void **state)
     bench b = { .told = "" };
     weir_msg *one = text("one"), *two = text("two");
     uint64_t before = live_memory();
-    assert_int_equal(weir__outbound_add(&b.queue, NULL, one, NULL), 0);
-    assert_int_equal(weir__outbound_add(&b.queue, NULL, two, NULL), 0);
+    assert_int_equal(weir__outbound_add(&b.queue, NULL, one, weir_msg_size(one), NULL), 0);
+    assert_int_equal(weir__outbound_add(&b.queue, NULL, two, weir_msg_size(two), NULL), 0);
     assert_int_equal(live_memory(), before + 2);
     weir__outbound_flush(&b.queue);
     weir__outbound_sent(&b.queue, NULL, 3);
@@ -925,7 +925,7 @@ static void model_add(model *m)
     e->promise = pick(m, 3) > 0 ? weir_promise_new(NULL) : NULL;
     if (e->promise != NULL)
         weir_future_listen(weir_promise_future(e->promise), &e->listener);
-    assert_int_equal(weir__outbound_add(&m->queue, &m->spare, e->msg, e->promise), 0);
+    assert_int_equal(weir__outbound_add(&m->queue, &m->spare, e->msg, weir_msg_size(e->msg), e->promise), 0);
     m->entries[m->count++] = e;
     m->bytes += weir__write_weight(e->size);
 }

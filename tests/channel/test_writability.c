@@ -1061,7 +1061,7 @@ static void a_write_above_the_limit_without_a_promise_closes(void **state)
         world w = { .count = 0 };
         open_world(&w, SIZE_MAX);
         ways[i](&w, write_too_much_silently);
-        expect(&w, "error:WEIR_ELIMIT | b:WEIR_ECLOSED a:WEIR_ECLOSED inactive ");
+        expect(&w, "error:WEIR_ELIMIT | a:WEIR_ECLOSED b:WEIR_ECLOSED inactive ");
         close_world(&w);
     }
 }
@@ -1095,7 +1095,7 @@ static void an_answer_to_a_full_queue_does_not_recurse(void **state)
     open_world(&w, 0);
     do_as_task(&w, write_too_much_silently);
     assert_int_equal(w.deepest, 1);
-    expect(&w, "error:WEIR_ELIMIT | b:WEIR_ECLOSED a:WEIR_ECLOSED inactive ");
+    expect(&w, "error:WEIR_ELIMIT | a:WEIR_ECLOSED b:WEIR_ECLOSED inactive ");
     close_world(&w);
 }
 
