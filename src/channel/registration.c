@@ -41,6 +41,8 @@ static void go_elsewhere(weir_channel *channel)
     if (extras == NULL || extras->move_to == NULL ||
         weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_OPEN)
         return;
+    if (channel->is_news_queued)
+        return; /* then it will be asked again, when nothing is left to be told here */
     if (channel->resting > 0)
         return; /* this loop frees handlers of its; when that is done, there is news */
     if (channel->is_writability_queued) {
