@@ -396,11 +396,10 @@ int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_wr
         atomic_fetch_and_explicit(&channel->unwritable, ~(1u << reason), memory_order_relaxed);
     else
         atomic_fetch_or_explicit(&channel->unwritable, 1u << reason, memory_order_relaxed);
-    if (weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_UNREGISTERED)
-        return 0;
-    if (weir__channel_is_mine(channel))
+    weir_owner owner = weir__channel_owner(channel);
+    if (owner == WEIR_OWNER_ME)
         weir__channel_weigh(channel);
-    else
+    else if (owner == WEIR_OWNER_OTHERS)
         weir__inbox_push_missed(channel, WEIR__MISSED_WEIGH);
     return 0;
 }

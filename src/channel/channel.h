@@ -95,13 +95,21 @@ static inline weir_spare *weir__channel_spare(const weir_channel *channel)
     return loop != NULL && weir_executor_is_current(&loop->base) ? &loop->writes : NULL;
 }
 
-/* Whether it is closed, and everything has been told: what the loop had of it may be gone. */
-static inline bool weir__channel_is_over(const weir_channel *channel)
+/* Whose a channel is, for a call from anywhere. */
+typedef enum weir_owner {
+    WEIR_OWNER_ME,     /* this thread's: its loop's, or, before it has one, its maker's */
+    WEIR_OWNER_OTHERS, /* the call has to go through the inbox */
+    WEIR_OWNER_NOBODY, /* it is over */
+} weir_owner;
+
+static inline weir_owner weir__channel_owner(const weir_channel *channel)
 {
-    /* In this order: its loop goes last, so who finds none also sees what state it is in. */
     weir_loop *loop = weir__channel_loop(channel);
-    weir_channel_state state = weir__lifecycle_state(&channel->life);
-    return state == WEIR_CHANNEL_UNREGISTERED || (loop == NULL && state != WEIR_CHANNEL_OPEN);
+    if (loop != NULL)
+        return weir_executor_is_current(&loop->base) ? WEIR_OWNER_ME : WEIR_OWNER_OTHERS;
+    /* Its loop goes last, so who finds none sees what state it is in. */
+    return weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_OPEN ? WEIR_OWNER_ME
+                                                                       : WEIR_OWNER_NOBODY;
 }
 
 /* Active, also while it is between two loops. */

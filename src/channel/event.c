@@ -254,12 +254,13 @@ static inline bool waits_for_loop(const weir_channel *channel)
 static inline __attribute__((always_inline)) void begin(weir_channel *channel,
                                                         const weir_event *event, bool flushes)
 {
-    if (weir__channel_is_over(channel)) {
+    weir_owner owner = weir__channel_owner(channel);
+    if (owner == WEIR_OWNER_NOBODY) {
         /* There is no pipeline any more, and closing it has succeeded. */
         if (event->msg != NULL)
             weir_msg_release(event->msg);
         weir__promise_end(event->promise, event->kind == WEIR_OP_CLOSE ? 0 : WEIR_ECLOSED);
-    } else if (!weir__channel_is_mine(channel)) {
+    } else if (owner == WEIR_OWNER_OTHERS) {
         weir__inbox_send(channel, NULL, event, flushes);
     } else if (__builtin_expect(waits_for_loop(channel), 0) && event->kind != WEIR_OP_CLOSE) {
         weir__inbox_keep(channel, event, flushes);

@@ -121,11 +121,12 @@ void weir_channel_finish(weir_channel *channel, weir_promise *promise)
         weir__promise_end(promise, -EINVAL);
         return;
     }
-    if (weir__channel_is_over(channel)) {
+    weir_owner owner = weir__channel_owner(channel);
+    if (owner == WEIR_OWNER_NOBODY) {
         weir__promise_end(promise, 0);
         return;
     }
-    if (weir__channel_is_mine(channel)) {
+    if (owner == WEIR_OWNER_ME) {
         finish_now(channel, promise);
         return;
     }

@@ -72,7 +72,7 @@ static bool has_more(weir_channel *channel)
 static void perform_missed(weir_channel *channel)
 {
     uint8_t missed = atomic_exchange_explicit(&channel->missed, 0, memory_order_seq_cst);
-    if (missed & WEIR__MISSED_WEIGH)
+    if (missed & WEIR__MISSED_WEIGH && !weir__channel_is_closing(channel))
         weir__channel_weigh(channel);
     if (missed & WEIR__MISSED_FLUSH)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });

@@ -105,7 +105,7 @@ int weir_channel_set_option(weir_channel *channel, weir_option option, int64_t v
     int code = check(option, value, error);
     if (code < 0)
         return code;
-    if (weir__channel_is_mine(channel) || weir__channel_is_closing(channel))
+    if (weir__channel_owner(channel) != WEIR_OWNER_OTHERS || weir__channel_is_closing(channel))
         return apply(channel, option, value, error);
     option_call *call = weir__alloc(sizeof *call);
     if (call == NULL)
@@ -119,7 +119,7 @@ int weir_channel_set_water_marks(weir_channel *channel, size_t low_bytes, size_t
 {
     if (channel == NULL || low_bytes > high_bytes || high_bytes == 0 || high_bytes > INT32_MAX)
         return -EINVAL;
-    if (weir__channel_is_mine(channel) || weir__channel_is_closing(channel))
+    if (weir__channel_owner(channel) != WEIR_OWNER_OTHERS || weir__channel_is_closing(channel))
         return apply_marks(channel, low_bytes, high_bytes);
     option_call *call = weir__alloc(sizeof *call);
     if (call == NULL)

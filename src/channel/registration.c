@@ -353,7 +353,12 @@ static void go_to(weir_channel *channel, weir_executor *executor, weir_promise *
         weir__promise_end(promise, WEIR_ELOOPTYPE);
         return;
     }
-    if (weir__channel_is_mine(channel)) {
+    weir_owner owner = weir__channel_owner(channel);
+    if (owner == WEIR_OWNER_NOBODY) {
+        weir__promise_end(promise, WEIR_ECLOSED);
+        return;
+    }
+    if (owner == WEIR_OWNER_ME) {
         if (is_move)
             move_now(channel, loop, promise);
         else
