@@ -104,12 +104,12 @@ typedef enum weir_owner {
 
 static inline weir_owner weir__channel_owner(const weir_channel *channel)
 {
+    /* In this order: its loop goes last, so who finds none sees what state it is in. */
     weir_loop *loop = weir__channel_loop(channel);
-    if (loop != NULL)
-        return weir_executor_is_current(&loop->base) ? WEIR_OWNER_ME : WEIR_OWNER_OTHERS;
-    /* Its loop goes last, so who finds none sees what state it is in. */
-    return weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_OPEN ? WEIR_OWNER_ME
-                                                                       : WEIR_OWNER_NOBODY;
+    if (weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_UNREGISTERED)
+        return WEIR_OWNER_NOBODY;
+    return loop == NULL || weir_executor_is_current(&loop->base) ? WEIR_OWNER_ME
+                                                                 : WEIR_OWNER_OTHERS;
 }
 
 /* Active, also while it is between two loops. */
