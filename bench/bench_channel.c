@@ -44,7 +44,7 @@ static void null_ignore(weir_channel *channel)
 
 static void null_flush(weir_channel *channel)
 {
-    weir_spare *spare = weir__channel_spare(channel);
+    weir_spare *spare = channel->spare;
     while (weir__outbound_has_flushed(&channel->outbound)) {
         if (weir__outbound_current(&channel->outbound, spare) != NULL)
             weir__outbound_remove(&channel->outbound, spare, 0);

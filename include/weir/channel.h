@@ -133,8 +133,8 @@ WEIR_API void weir_channel_shutdown(weir_channel *channel, weir_promise *promise
 WEIR_API void weir_channel_close(weir_channel *channel, weir_promise *promise);
 
 /** Closes in good order: shutdown, then waits until the other side has ended, too, at most for
- * linger_ms, then close. What it reads meanwhile goes through the pipeline. The promise succeeds when
- * the channel is closed; -EALREADY for a second one. */
+ * linger_ms, then close. What it reads meanwhile goes through the pipeline. The promise succeeds
+ * when the channel is closed; -EALREADY for a second one. */
 WEIR_API void weir_channel_finish(weir_channel *channel, weir_promise *promise);
 
 /* Writability -------------------------------------------------------------------------------- */
@@ -143,8 +143,8 @@ WEIR_API void weir_channel_finish(weir_channel *channel, weir_promise *promise);
  * no user's reason stands against it. What other threads have written counts, too. */
 WEIR_API bool weir_channel_is_writable(const weir_channel *channel);
 
-/** How many bytes can be written until it is not writable, and have to be sent until the water marks
- * allow it again; 0 when that is so already. */
+/** How many bytes can be written until it is not writable, and have to be sent until the water
+ * marks allow it again; 0 when that is so already. */
 WEIR_API size_t weir_channel_bytes_before_unwritable(const weir_channel *channel);
 WEIR_API size_t weir_channel_bytes_before_writable(const weir_channel *channel);
 

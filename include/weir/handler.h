@@ -76,6 +76,32 @@ typedef struct weir_handler_type {
     const weir_msg_type *takes_writes, *gives_writes;
 } weir_handler_type;
 
+/*
+ * The beginning of a context, for the inline functions below: four events come with every message,
+ * and a hop should cost a few instructions. All of it is weir's.
+ */
+typedef struct weir_ctx_link weir_ctx_link;
+struct __attribute__((may_alias)) weir_ctx_link {
+    weir_ctx_link *prev, *next;
+    const weir_handler_type *type;
+    uint32_t mask; /* which events it wants */
+    bool is_slow; /* they cannot simply be passed on: another executor's, or checked in debug builds
+                   */
+};
+
+enum {
+    WEIR__ON_READ = 1 << 2,
+    WEIR__ON_READ_COMPLETE = 1 << 3,
+    WEIR__WRITE = 1 << 13,
+    WEIR__FLUSH = 1 << 14,
+};
+
+#ifdef __cplusplus
+#define WEIR__POINTER(type, pointer) reinterpret_cast<type *>(pointer)
+#else
+#define WEIR__POINTER(type, pointer) ((type *)(pointer))
+#endif
+
 /* Looking ------------------------------------------------------------------------------------ */
 
 /** The handler's own memory in this pipeline: zeroed at first, aligned for everything; NULL when
@@ -103,8 +129,8 @@ WEIR_API void weir_ctx_fire_registered(weir_ctx *ctx);
 WEIR_API void weir_ctx_fire_active(weir_ctx *ctx);
 /** The message goes with the call, here and in all that take one. At the tail it is released, and
  * counted as discarded. */
-WEIR_API void weir_ctx_fire_read(weir_ctx *ctx, weir_msg *msg);
-WEIR_API void weir_ctx_fire_read_complete(weir_ctx *ctx);
+static inline void weir_ctx_fire_read(weir_ctx *ctx, weir_msg *msg);
+static inline void weir_ctx_fire_read_complete(weir_ctx *ctx);
 WEIR_API void weir_ctx_fire_event(weir_ctx *ctx, weir_msg *event);
 WEIR_API void weir_ctx_fire_writability(weir_ctx *ctx);
 WEIR_API void weir_ctx_fire_inactive(weir_ctx *ctx);
@@ -133,8 +159,8 @@ WEIR_API void weir_ctx_connect(weir_ctx *ctx, const weir_address *remote, const 
                                weir_promise *promise);
 WEIR_API void weir_ctx_disconnect(weir_ctx *ctx, weir_promise *promise);
 WEIR_API void weir_ctx_read(weir_ctx *ctx);
-WEIR_API void weir_ctx_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
-WEIR_API void weir_ctx_flush(weir_ctx *ctx);
+static inline void weir_ctx_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
+static inline void weir_ctx_flush(weir_ctx *ctx);
 WEIR_API void weir_ctx_write_and_flush(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
 WEIR_API void weir_ctx_shutdown(weir_ctx *ctx, weir_promise *promise);
 WEIR_API void weir_ctx_close(weir_ctx *ctx, weir_promise *promise);
@@ -167,6 +193,77 @@ WEIR_API int weir_ctx_schedule(weir_ctx *ctx, weir_ctx_timer *timer, int64_t del
 
 /** Has the timer not fire; it is yours again at once. Nothing when it does not wait. */
 WEIR_API void weir_ctx_cancel(weir_ctx *ctx, weir_ctx_timer *timer);
+
+/* Inline ------------------------------------------------------------------------------------- */
+
+/** The same as weir_ctx_fire_read and so on, as functions: what those call for all but the simplest
+ * case. */
+WEIR_API void weir_ctx_fire_read_slowly(weir_ctx *ctx, weir_msg *msg);
+WEIR_API void weir_ctx_fire_read_complete_slowly(weir_ctx *ctx);
+WEIR_API void weir_ctx_write_slowly(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
+WEIR_API void weir_ctx_flush_slowly(weir_ctx *ctx);
+
+/* The tail wants everything inbound and the head everything outbound, so the searches end. */
+
+static inline void weir_ctx_fire_read(weir_ctx *ctx, weir_msg *msg)
+{
+    weir_ctx_link *at = WEIR__POINTER(weir_ctx_link, ctx);
+    if (!at->is_slow && msg) {
+        do
+            at = at->next;
+        while ((at->mask & WEIR__ON_READ) == 0);
+        if (!at->is_slow) {
+            at->type->on_read(WEIR__POINTER(weir_ctx, at), msg);
+            return;
+        }
+    }
+    weir_ctx_fire_read_slowly(ctx, msg);
+}
+
+static inline void weir_ctx_fire_read_complete(weir_ctx *ctx)
+{
+    weir_ctx_link *at = WEIR__POINTER(weir_ctx_link, ctx);
+    if (!at->is_slow) {
+        do
+            at = at->next;
+        while ((at->mask & WEIR__ON_READ_COMPLETE) == 0);
+        if (!at->is_slow) {
+            at->type->on_read_complete(WEIR__POINTER(weir_ctx, at));
+            return;
+        }
+    }
+    weir_ctx_fire_read_complete_slowly(ctx);
+}
+
+static inline void weir_ctx_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
+{
+    weir_ctx_link *at = WEIR__POINTER(weir_ctx_link, ctx);
+    if (!at->is_slow && msg) {
+        do
+            at = at->prev;
+        while ((at->mask & WEIR__WRITE) == 0);
+        if (!at->is_slow) {
+            at->type->write(WEIR__POINTER(weir_ctx, at), msg, promise);
+            return;
+        }
+    }
+    weir_ctx_write_slowly(ctx, msg, promise);
+}
+
+static inline void weir_ctx_flush(weir_ctx *ctx)
+{
+    weir_ctx_link *at = WEIR__POINTER(weir_ctx_link, ctx);
+    if (!at->is_slow) {
+        do
+            at = at->prev;
+        while ((at->mask & WEIR__FLUSH) == 0);
+        if (!at->is_slow) {
+            at->type->flush(WEIR__POINTER(weir_ctx, at));
+            return;
+        }
+    }
+    weir_ctx_flush_slowly(ctx);
+}
 
 WEIR_END_DECLS
 

@@ -105,7 +105,8 @@ void weir_channel_release(weir_channel *channel)
         destroy(channel); /* it is over, or the loop would hold it */
         return;
     }
-    /* On no loop, or off its loop, and forgotten: it is closed, which holds it until that is done. */
+    /* On no loop, or off its loop, and forgotten: it is closed, which holds it until that is done.
+     */
     atomic_store_explicit(&channel->refs, 1, memory_order_relaxed);
     if (weir__channel_is_mine(channel))
         weir__channel_close_now(channel, NULL);
@@ -261,9 +262,10 @@ static inline int check_write(weir_channel *channel, const weir_msg *msg, size_t
 static __attribute__((noinline, cold)) void refuse_write(weir_channel *channel, weir_msg *msg,
                                                          weir_promise *promise, int code)
 {
-    /* Promises are completed in the order of the writes: this one behind those that the close fails. */
+    /* Promises are completed in the order of the writes: this one behind those that the close
+     * fails. */
     if (code == WEIR_ECLOSED && promise != NULL && !weir__outbound_is_empty(&channel->outbound) &&
-        weir__outbound_add(&channel->outbound, weir__channel_spare(channel), msg, 0, promise) == 0)
+        weir__outbound_add(&channel->outbound, channel->spare, msg, 0, promise) == 0)
         return;
     weir_msg_release(msg);
     if (promise != NULL)
@@ -277,8 +279,7 @@ void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise 
     size_t size = weir_msg_size(msg);
     int code = check_write(channel, msg, size, promise);
     if (code == 0)
-        code = weir__outbound_add(&channel->outbound, weir__channel_spare(channel), msg, size,
-                                  promise);
+        code = weir__outbound_add(&channel->outbound, channel->spare, msg, size, promise);
     if (code == 0)
         weigh_if_needed(channel);
     else
@@ -327,7 +328,7 @@ void weir__channel_flush_now(weir_channel *channel)
 static __attribute__((noinline, cold)) void sending_failed(weir_channel *channel, int code)
 {
     weir_outbound *queue = &channel->outbound;
-    bool has_lost = weir__outbound_fail(queue, weir__channel_spare(channel), code);
+    bool has_lost = weir__outbound_fail(queue, channel->spare, code);
     weir__channel_weigh(channel);
     weir__channel_close_now(channel, NULL);
     if (has_lost)
@@ -419,7 +420,7 @@ bool weir_channel_is_writable(const weir_channel *channel)
 
 size_t weir_channel_bytes_before_unwritable(const weir_channel *channel)
 {
-        if (!weir_channel_is_writable(channel))
+    if (!weir_channel_is_writable(channel))
         return 0;
     size_t high = channel->high_bytes, bytes = pending_bytes(channel);
     return bytes <= high ? high - bytes + 1 : 0;

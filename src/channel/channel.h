@@ -72,6 +72,8 @@ struct weir_channel {
     weir_notice news, writability;
     weir_deferred deferred; /* the last step of closing, then of freeing */
     weir_outbound outbound;
+    weir_spare
+        *spare; /* the loop's, while the channel is on it: where entries of the queue come from */
     weir_pipeline pipeline;
     _Atomic(uint64_t) bytes_in, messages_in, discarded;
 };
@@ -86,13 +88,6 @@ static inline bool weir__channel_is_mine(const weir_channel *channel)
 {
     weir_loop *loop = weir__channel_loop(channel);
     return loop == NULL || weir_executor_is_current(&loop->base);
-}
-
-/* Where entries of the outbound queue come from; NULL before there is a loop. */
-static inline weir_spare *weir__channel_spare(const weir_channel *channel)
-{
-    weir_loop *loop = weir__channel_loop(channel);
-    return loop != NULL && weir_executor_is_current(&loop->base) ? &loop->writes : NULL;
 }
 
 /* Whose a channel is, for a call from anywhere. */

@@ -243,8 +243,8 @@ static weir_channel *channel_of(weir_pipeline *pipeline)
     return pipeline->head.channel;
 }
 
-/* As long as its handlers have not been added nothing shall go past them, nor before what waited for
- * that. */
+/* As long as its handlers have not been added nothing shall go past them, nor before what waited
+ * for that. */
 static inline bool waits_for_loop(const weir_channel *channel)
 {
     return weir__channel_loop(channel) == NULL || channel->has_kept;
@@ -315,73 +315,39 @@ void weir_pipeline_fire_error(weir_pipeline *pipeline, int code, const char *for
 
 /* What handlers call for every message --------------------------------------------------------- */
 
-/*
- * The same as `forward`, written out, so that a hop is a few instructions that end in a jump: no
- * event is put together unless it has to be carried. Each fits into one cache line; across two of
- * them it takes three times as long.
- */
-#define HOT __attribute__((aligned(64)))
+/* The simple cases are inline, in the header, which knows the beginning of a context. */
+_Static_assert(offsetof(weir_ctx, next) == offsetof(weir_ctx_link, next) &&
+                   offsetof(weir_ctx, type) == offsetof(weir_ctx_link, type) &&
+                   offsetof(weir_ctx, mask) == offsetof(weir_ctx_link, mask) &&
+                   offsetof(weir_ctx, is_slow) == offsetof(weir_ctx_link, is_slow),
+               "the header's view of it");
+_Static_assert(WEIR__ON_READ == 1 << WEIR_EV_READ &&
+                   WEIR__ON_READ_COMPLETE == 1 << WEIR_EV_READ_COMPLETE &&
+                   WEIR__WRITE == 1 << WEIR_OP_WRITE && WEIR__FLUSH == 1 << WEIR_OP_FLUSH,
+               "the header's view of them");
 
-static __attribute__((noinline, cold)) void forward_carried(weir_ctx *ctx, weir_event_kind kind,
-                                                            weir_msg *msg, weir_promise *promise)
+void weir_ctx_fire_read_slowly(weir_ctx *ctx, weir_msg *msg)
 {
-    bool needs_msg = kind == WEIR_EV_READ || kind == WEIR_OP_WRITE;
-    if (needs_msg && msg == NULL)
+    if (msg != NULL)
+        forward(ctx, &(weir_event){ .kind = WEIR_EV_READ, .msg = msg });
+}
+
+void weir_ctx_fire_read_complete_slowly(weir_ctx *ctx)
+{
+    forward(ctx, &(weir_event){ .kind = WEIR_EV_READ_COMPLETE });
+}
+
+void weir_ctx_write_slowly(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
+{
+    if (msg == NULL)
         weir__promise_end(promise, -EINVAL);
     else
-        forward(ctx, &(weir_event){ .kind = kind, .msg = msg, .promise = promise });
+        forward(ctx, &(weir_event){ .kind = WEIR_OP_WRITE, .msg = msg, .promise = promise });
 }
 
-HOT void weir_ctx_fire_read(weir_ctx *ctx, weir_msg *msg)
+void weir_ctx_flush_slowly(weir_ctx *ctx)
 {
-    WEIR_ASSERT(weir__ctx_is_here(ctx));
-    if (!ctx->is_elsewhere && msg != NULL) {
-        weir_ctx *next = next_for(ctx, WEIR_EV_READ);
-        if (!next->is_elsewhere) {
-            next->type->on_read(next, msg);
-            return;
-        }
-    }
-    forward_carried(ctx, WEIR_EV_READ, msg, NULL);
-}
-
-HOT void weir_ctx_fire_read_complete(weir_ctx *ctx)
-{
-    WEIR_ASSERT(weir__ctx_is_here(ctx));
-    if (!ctx->is_elsewhere) {
-        weir_ctx *next = next_for(ctx, WEIR_EV_READ_COMPLETE);
-        if (!next->is_elsewhere) {
-            next->type->on_read_complete(next);
-            return;
-        }
-    }
-    forward_carried(ctx, WEIR_EV_READ_COMPLETE, NULL, NULL);
-}
-
-HOT void weir_ctx_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
-{
-    WEIR_ASSERT(weir__ctx_is_here(ctx));
-    if (!ctx->is_elsewhere && msg != NULL) {
-        weir_ctx *next = next_for(ctx, WEIR_OP_WRITE);
-        if (!next->is_elsewhere) {
-            next->type->write(next, msg, promise);
-            return;
-        }
-    }
-    forward_carried(ctx, WEIR_OP_WRITE, msg, promise);
-}
-
-HOT void weir_ctx_flush(weir_ctx *ctx)
-{
-    WEIR_ASSERT(weir__ctx_is_here(ctx));
-    if (!ctx->is_elsewhere) {
-        weir_ctx *next = next_for(ctx, WEIR_OP_FLUSH);
-        if (!next->is_elsewhere) {
-            next->type->flush(next);
-            return;
-        }
-    }
-    forward_carried(ctx, WEIR_OP_FLUSH, NULL, NULL);
+    forward(ctx, &(weir_event){ .kind = WEIR_OP_FLUSH });
 }
 
 /* What they call now and then ------------------------------------------------------------------ */
@@ -535,11 +501,12 @@ void weir_channel_read(weir_channel *channel)
 static inline bool is_straight(const weir_channel *channel)
 {
     const weir_loop *loop = weir__channel_loop(channel);
-    return loop != NULL && weir_executor_is_current(&loop->base) && !channel->has_kept;
+    return loop != NULL && weir_executor_is_current(&loop->base) && !channel->has_kept &&
+           weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED;
 }
 
-static void write_from_outside(weir_channel *channel, weir_msg *msg, weir_promise *promise,
-                               bool flushes)
+static __attribute__((noinline)) void write_from_outside(weir_channel *channel, weir_msg *msg,
+                                                         weir_promise *promise, bool flushes)
 {
     if (channel == NULL || msg == NULL) {
         weir_msg_release(msg);
@@ -567,7 +534,12 @@ void weir_channel_flush(weir_channel *channel)
 
 void weir_channel_write_and_flush(weir_channel *channel, weir_msg *msg, weir_promise *promise)
 {
-    write_from_outside(channel, msg, promise, true);
+    if (channel == NULL || !is_straight(channel) || msg == NULL) {
+        write_from_outside(channel, msg, promise, true);
+        return;
+    }
+    weir_ctx_write(&channel->pipeline.tail, msg, promise);
+    weir_ctx_flush(&channel->pipeline.tail);
 }
 
 void weir_channel_shutdown(weir_channel *channel, weir_promise *promise)

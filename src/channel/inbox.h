@@ -36,8 +36,8 @@ void weir__inbox_keep(weir_channel *channel, const weir_event *event, bool flush
 /* Puts a call in, but leaves it to the caller to follow: for who holds a lock. */
 void weir__inbox_put(weir_channel *channel, weir_call *call);
 
-/* Sees to it that what is in the inbox, or a new loop, is noticed; `is_here`: at once, for the caller
- * is the channel's owner. */
+/* Sees to it that what is in the inbox, or a new loop, is noticed; `is_here`: at once, for the
+ * caller is the channel's owner. */
 void weir__inbox_follow(weir_channel *channel, bool is_here);
 
 /* A weir_task's run and dropped. */

@@ -167,8 +167,8 @@ static void call_handler(weir_ctx *ctx, weir_parcel *parcel)
         weir__event_call(ctx, &parcel->event);
         break;
     default:
-        /* What it has no callback for was carried all the same, so that it keeps its place; and what
-         * came too late for a handler that is leaving passes it by. */
+        /* What it has no callback for was carried all the same, so that it keeps its place; and
+         * what came too late for a handler that is leaving passes it by. */
         if (lane->is_removed || lane->is_failed ||
             (weir__handler_mask(ctx->type) & 1u << parcel->event.kind) == 0)
             weir__inbox_send(ctx->channel, ctx, &parcel->event, false);
@@ -178,8 +178,8 @@ static void call_handler(weir_ctx *ctx, weir_parcel *parcel)
     }
 }
 
-/* With it goes what keeps the channel alive, and with that the loop: both are held until this thread
- * has stopped touching them. */
+/* With it goes what keeps the channel alive, and with that the loop: both are held until this
+ * thread has stopped touching them. */
 static void send_back(weir_parcel *parcel)
 {
     weir_channel *channel = weir_channel_retain(parcel->ctx->channel);

@@ -42,8 +42,8 @@ static inline weir_lane *weir__ctx_lane(const weir_ctx *ctx)
     return ctx->is_elsewhere ? (weir_lane *)((uintptr_t)ctx + weir__ctx_lane_at(ctx->type)) : NULL;
 }
 
-/* Which events are carried to a handler: all of a way on which it wants any, or those it does not want
- * would overtake the others. */
+/* Which events are carried to a handler: all of a way on which it wants any, or those it does not
+ * want would overtake the others. */
 uint32_t weir__lane_mask(const weir_handler_type *type);
 
 void weir__lane_init(weir_lane *lane, weir_executor *executor);

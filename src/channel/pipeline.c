@@ -21,6 +21,13 @@
  * loses a race is told. What another thread adds waits in `arriving` until the loop links it.
  */
 
+/* Whether every event that is passed on is checked to be on the right thread. */
+#ifdef WEIR_DEBUG
+#define IS_CHECKED true
+#else
+#define IS_CHECKED false
+#endif
+
 /* Of a handler. */
 #define MOST_STATE ((size_t)1 << 30)
 
@@ -38,6 +45,7 @@ static void init_end(weir_ctx *ctx, weir_channel *channel, const weir_handler_ty
 {
     *ctx = (weir_ctx){ .type = type, .channel = channel, .state = WEIR_CTX_LIVE };
     ctx->mask = weir__handler_mask(type);
+    ctx->is_slow = IS_CHECKED;
 }
 
 void weir__pipeline_init(weir_pipeline *pipeline, weir_channel *channel)
@@ -57,7 +65,9 @@ static int new_ctx(weir_ctx **out, weir_channel *channel, const weir_handler_con
     if (config->group != NULL && (executor = weir__lane_pin(channel, config->group)) == NULL)
         return -ENOMEM;
     size_t lane_at = weir__ctx_lane_at(config->type);
-    size_t name_at = lane_at + (executor != NULL ? sizeof(weir_lane) : 0);
+    size_t name_at = executor != NULL               ? lane_at + sizeof(weir_lane)
+                     : config->type->state_size > 0 ? lane_at
+                                                    : sizeof(weir_ctx);
     size_t name_size = config->name != NULL ? strlen(config->name) + 1
                                             : strlen(config->type->name) + SERIAL_SIZE;
     weir_ctx *ctx = weir__zalloc(name_at + name_size);
@@ -66,6 +76,7 @@ static int new_ctx(weir_ctx **out, weir_channel *channel, const weir_handler_con
     ctx->type = config->type;
     ctx->channel = channel;
     ctx->arg = config->arg;
+    ctx->is_slow = executor != NULL || IS_CHECKED;
     if (executor != NULL) {
         ctx->is_elsewhere = true;
         weir__lane_init(weir__ctx_lane(ctx), executor);
@@ -319,7 +330,8 @@ void weir__ctx_remove(weir_ctx *ctx)
         return;
     ctx->state = WEIR_CTX_REMOVED;
     free_later(ctx);
-    /* To a handler elsewhere events are carried until none is on its way, so that none overtakes. */
+    /* To a handler elsewhere events are carried until none is on its way, so that none overtakes.
+     */
     if (!ctx->is_elsewhere || !is_told)
         ctx->mask = 0;
     if (!is_told)
@@ -397,8 +409,8 @@ static int link_coming(weir_pipeline *pipeline, const change *what, weir_error *
         return weir_error_set(error, WEIR_ENOTFOUND, "pipeline",
                               "'%s' cannot be added: its neighbour is not there, or not yet",
                               what->coming->name);
-    int code =
-        check_types(what->coming->type, what->has_leaving ? prev->prev : prev, prev->next, error);
+    int code = check_types(what->coming->type, what->has_leaving ? prev->prev : prev, prev->next,
+                           error);
     if (code == 0)
         link_between(prev, what->coming, prev->next);
     return code;
@@ -555,8 +567,9 @@ static int check_config(const weir_pipeline *pipeline, const weir_handler_config
     if (pipeline == NULL || config == NULL || config->type == NULL || config->type->name == NULL)
         return weir_error_set(error, -EINVAL, "pipeline", "a handler needs a type with a name");
     if (config->type->state_size > MOST_STATE)
-        return weir_error_set(error, -EINVAL, "pipeline", "the state of '%s' is too large: %zu bytes",
-                              config->type->name, config->type->state_size);
+        return weir_error_set(error, -EINVAL, "pipeline",
+                              "the state of '%s' is too large: %zu bytes", config->type->name,
+                              config->type->state_size);
     if ((unsigned)config->place > WEIR_PLACE_AFTER ||
         (config->place >= WEIR_PLACE_BEFORE && config->base == NULL))
         return weir_error_set(error, -EINVAL, "pipeline",

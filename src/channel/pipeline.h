@@ -58,14 +58,15 @@ enum {
 struct weir_ctx {
     weir_ctx *prev, *next; /* the loop's; written under the channel's lock, others look */
     const weir_handler_type *type;
-    uint32_t mask;   /* which events it wants: none until it is added, none once removed */
-    uint32_t serial; /* no other handler of the channel has it */
-    weir_channel *channel;
-    void *arg;
-    char *name;        /* under the lock */
+    uint32_t mask;     /* which events it wants: none until it is added, none once removed */
+    bool is_slow;      /* see weir_ctx_link, whose fields these first ones are */
     bool is_elsewhere; /* it has a lane, see lane.h, behind its state */
     uint8_t state;
     bool is_listed;  /* can be found: under the lock */
+    uint32_t serial; /* no other handler of the channel has it */
+    weir_channel *channel;
+    void *arg;
+    char *name;      /* under the lock */
     bool owns_name;  /* it was renamed */
     bool in_error;   /* its executor's: on_error is running */
     bool is_resting; /* removed, and the turn in which that was is over */

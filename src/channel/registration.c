@@ -160,7 +160,8 @@ static void close_transport(weir_channel *channel)
     if (weir__lifecycle_closed(&channel->life) < 0)
         return;
     channel->transport->close(channel);
-    weir__outbound_fail(&channel->outbound, weir__channel_spare(channel), WEIR_ECLOSED);
+    weir__outbound_fail(&channel->outbound, channel->spare, WEIR_ECLOSED);
+    channel->spare = NULL;
     weir__finish_closed(channel);
     end_move(channel);
     end_promise(&channel->shutdown_promise, WEIR_ECLOSED);
@@ -262,6 +263,7 @@ void weir__channel_arrive(weir_channel *channel)
         channel->is_held_by_loop = true;
         weir_channel_retain(channel);
     }
+    channel->spare = &weir__channel_loop(channel)->writes;
     weir__lifecycle_register(&channel->life);
     weir__channel_resume_timers(channel);
     weir__pipeline_call_added(&channel->pipeline);
@@ -394,6 +396,7 @@ void weir__channel_try_to_leave(weir_channel *channel)
     if (channel->transport->detach != NULL)
         channel->transport->detach(channel);
     weir__channel_stop_timers(channel);
+    channel->spare = NULL;
     weir__loop_remove(weir__channel_loop(channel), &channel->resident);
     weir__lifecycle_deregister(&channel->life);
     end_promise(&channel->loop_promise, 0);

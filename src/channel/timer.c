@@ -66,7 +66,8 @@ int weir_ctx_schedule(weir_ctx *ctx, weir_ctx_timer *timer, int64_t delay_ns)
     if (!ctx->is_elsewhere && weir__channel_need_extras(ctx->channel) == NULL)
         return -ENOMEM;
     /* Between two loops it waits for the next. */
-    bool is_stopped = !ctx->is_elsewhere && weir__lifecycle_state(&ctx->channel->life) == WEIR_CHANNEL_OPEN;
+    bool is_stopped = !ctx->is_elsewhere &&
+                      weir__lifecycle_state(&ctx->channel->life) == WEIR_CHANNEL_OPEN;
     int code = is_stopped ? 0 : start(ctx, timer, delay_ns);
     if (code < 0)
         return code;

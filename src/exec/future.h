@@ -13,7 +13,7 @@
 typedef struct weir_home weir_home;
 typedef struct weir_home_type {
     weir_executor *(*executor)(
-        weir_home *home);             /* now; NULL: on the completing thread. Any thread */
+        weir_home *home); /* now; NULL: on the completing thread. Any thread */
     void (*retain)(weir_home *home);
     void (*release)(weir_home *home); /* also when a promise that was bound to it is gone */
 } weir_home_type;
@@ -39,9 +39,9 @@ struct weir_future {
 
 struct weir_promise {
     weir_future future;
-    _Atomic(uint32_t) writers;  /* of the references, those to the promise */
-    _Atomic(bool) is_listed;    /* it waits in a list of those that are completed together */
-    weir_promise *next;         /* in that */
+    _Atomic(uint32_t) writers; /* of the references, those to the promise */
+    _Atomic(bool) is_listed;   /* it waits in a list of those that are completed together */
+    weir_promise *next;        /* in that */
 };
 
 /* A list of promises to complete together, in order, for who must not allocate. Retains what it

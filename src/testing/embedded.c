@@ -141,7 +141,7 @@ static void embedded_stop_reading(weir_channel *channel)
 static void embedded_flush(weir_channel *channel)
 {
     weir_embedded *self = owner_of(channel);
-    weir_spare *spare = weir__channel_spare(channel);
+    weir_spare *spare = channel->spare;
     weir_msg *msg;
     int code = self != NULL ? self->send_code : 0;
     while (code == 0 && self != NULL && self->accepted > 0 &&

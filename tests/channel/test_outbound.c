@@ -53,7 +53,8 @@ static watch *watch_next(bench *b, char name)
 static void put(bench *b, char name, weir_msg *msg)
 {
     assert_non_null(msg);
-    assert_int_equal(weir__outbound_add(&b->queue, &b->spare, msg, weir_msg_size(msg), watch_next(b, name)->promise),
+    assert_int_equal(weir__outbound_add(&b->queue, &b->spare, msg, weir_msg_size(msg),
+                                        watch_next(b, name)->promise),
                      0);
 }
 
@@ -270,7 +271,8 @@ static void a_write_without_memory_changes_nothing(void **state)
     weir_msg *msg = text("two");
     weir_promise *promise = weir_promise_new(NULL);
     harness_fail_nth("alloc", 1, -ENOMEM);
-    assert_int_equal(weir__outbound_add(&b.queue, &b.spare, msg, weir_msg_size(msg), promise), -ENOMEM);
+    assert_int_equal(weir__outbound_add(&b.queue, &b.spare, msg, weir_msg_size(msg), promise),
+                     -ENOMEM);
     harness_fail_end();
     assert_int_equal(weir__outbound_bytes(&b.queue), 3);
     assert_int_equal(weir_msg_refs(msg), 1);
@@ -925,7 +927,8 @@ static void model_add(model *m)
     e->promise = pick(m, 3) > 0 ? weir_promise_new(NULL) : NULL;
     if (e->promise != NULL)
         weir_future_listen(weir_promise_future(e->promise), &e->listener);
-    assert_int_equal(weir__outbound_add(&m->queue, &m->spare, e->msg, weir_msg_size(e->msg), e->promise), 0);
+    assert_int_equal(
+        weir__outbound_add(&m->queue, &m->spare, e->msg, weir_msg_size(e->msg), e->promise), 0);
     m->entries[m->count++] = e;
     m->bytes += weir__write_weight(e->size);
 }

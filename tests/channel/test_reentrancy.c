@@ -54,7 +54,6 @@ static void flush_from_tail(weir_ctx *ctx)
     weir_channel_flush(weir_ctx_channel(ctx));
 }
 
-
 /* Hands a message in, and takes out what came through. */
 static void read_one(weir_embedded *embedded)
 {

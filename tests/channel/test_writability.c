@@ -1124,7 +1124,7 @@ static void sink_flush(weir_channel *channel)
     weir_msg *msg;
     self->flushes++;
     while (self->budget > 0 &&
-           (msg = weir__outbound_take(&channel->outbound, weir__channel_spare(channel))) != NULL) {
+           (msg = weir__outbound_take(&channel->outbound, channel->spare)) != NULL) {
         self->budget--;
         weir_msg_release(msg);
     }
