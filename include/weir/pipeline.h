@@ -98,20 +98,21 @@ typedef struct weir_handler_info {
 } weir_handler_info;
 
 /** The handler of a name. WEIR_ENOTFOUND. `info` may be NULL. */
-WEIR_API int weir_pipeline_find(weir_pipeline *pipeline, const char *name, weir_handler_info *info);
+WEIR_API int weir_pipeline_find(const weir_pipeline *pipeline, const char *name,
+                                weir_handler_info *info);
 
 /** The handler at a place, counted from the head's side, without head and tail; WEIR_ENOTFOUND
  * behind the last. And how many there are. These, and the two below, know the handlers that have
  * got to the loop. */
-WEIR_API int weir_pipeline_at(weir_pipeline *pipeline, size_t index, weir_handler_info *info);
-WEIR_API size_t weir_pipeline_count(weir_pipeline *pipeline);
+WEIR_API int weir_pipeline_at(const weir_pipeline *pipeline, size_t index, weir_handler_info *info);
+WEIR_API size_t weir_pipeline_count(const weir_pipeline *pipeline);
 
 /** The first of a type. */
-WEIR_API int weir_pipeline_find_type(weir_pipeline *pipeline, const weir_handler_type *type,
+WEIR_API int weir_pipeline_find_type(const weir_pipeline *pipeline, const weir_handler_type *type,
                                      weir_handler_info *info);
 
 /** Writes the names, head's side first, as "a, b, c", and returns the length like snprintf. */
-WEIR_API size_t weir_pipeline_names(weir_pipeline *pipeline, char *to, size_t size);
+WEIR_API size_t weir_pipeline_names(const weir_pipeline *pipeline, char *to, size_t size);
 
 /** The context of a handler, NULL when there is none of that name. On the channel's loop only. */
 WEIR_API weir_ctx *weir_pipeline_ctx(weir_pipeline *pipeline, const char *name);

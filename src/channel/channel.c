@@ -553,6 +553,5 @@ size_t weir_channel_dump(const weir_channel *channel, char *to, size_t size)
                  (unsigned long long)stats.messages_out, (unsigned long long)stats.bytes_out,
                  stats.pending_bytes);
     size_t used = (size_t)length < size ? (size_t)length : size;
-    weir_pipeline *pipeline = (weir_pipeline *)(uintptr_t)&channel->pipeline;
-    return (size_t)length + weir_pipeline_names(pipeline, to + used, size - used);
+    return (size_t)length + weir_pipeline_names(&channel->pipeline, to + used, size - used);
 }

@@ -39,7 +39,7 @@ static inline size_t weir__ctx_lane_at(const weir_handler_type *type)
 
 static inline weir_lane *weir__ctx_lane(const weir_ctx *ctx)
 {
-    return ctx->is_elsewhere ? (weir_lane *)((uintptr_t)ctx + weir__ctx_lane_at(ctx->type)) : NULL;
+    return ctx->is_elsewhere ? (weir_lane *)((char *)ctx + weir__ctx_lane_at(ctx->type)) : NULL;
 }
 
 /* Which events are carried to a handler: all of a way on which it wants any, or those it does not

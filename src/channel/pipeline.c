@@ -109,7 +109,7 @@ static bool has_name(const weir_ctx *ctx, const char *name)
     return ctx->is_listed && strcmp(ctx->name, name) == 0;
 }
 
-static weir_ctx *find_linked(weir_pipeline *pipeline, const char *name)
+static weir_ctx *find_linked(const weir_pipeline *pipeline, const char *name)
 {
     for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
         if (has_name(ctx, name))
@@ -118,7 +118,7 @@ static weir_ctx *find_linked(weir_pipeline *pipeline, const char *name)
     return NULL;
 }
 
-static weir_ctx *find(weir_pipeline *pipeline, const char *name)
+static weir_ctx *find(const weir_pipeline *pipeline, const char *name)
 {
     weir_ctx *found = name != NULL ? find_linked(pipeline, name) : NULL;
     for (weir_ctx *ctx = pipeline->arriving; name != NULL && found == NULL && ctx != NULL;
@@ -741,7 +741,7 @@ static int describe(const weir_ctx *ctx, weir_handler_info *info)
     return 0;
 }
 
-int weir_pipeline_find(weir_pipeline *pipeline, const char *name, weir_handler_info *info)
+int weir_pipeline_find(const weir_pipeline *pipeline, const char *name, weir_handler_info *info)
 {
     if (pipeline == NULL || name == NULL)
         return -EINVAL;
@@ -752,7 +752,7 @@ int weir_pipeline_find(weir_pipeline *pipeline, const char *name, weir_handler_i
 }
 
 /* The n-th that is listed and of the type (NULL: any), NULL behind the last; counts them. */
-static weir_ctx *walk(weir_pipeline *pipeline, const weir_handler_type *type, size_t *n)
+static weir_ctx *walk(const weir_pipeline *pipeline, const weir_handler_type *type, size_t *n)
 {
     for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
         if (ctx->is_listed && (type == NULL || ctx->type == type) && (*n)-- == 0)
@@ -761,7 +761,7 @@ static weir_ctx *walk(weir_pipeline *pipeline, const weir_handler_type *type, si
     return NULL;
 }
 
-int weir_pipeline_find_type(weir_pipeline *pipeline, const weir_handler_type *type,
+int weir_pipeline_find_type(const weir_pipeline *pipeline, const weir_handler_type *type,
                             weir_handler_info *info)
 {
     size_t n = 0;
@@ -773,7 +773,7 @@ int weir_pipeline_find_type(weir_pipeline *pipeline, const weir_handler_type *ty
     return code;
 }
 
-int weir_pipeline_at(weir_pipeline *pipeline, size_t index, weir_handler_info *info)
+int weir_pipeline_at(const weir_pipeline *pipeline, size_t index, weir_handler_info *info)
 {
     if (pipeline == NULL)
         return -EINVAL;
@@ -783,7 +783,7 @@ int weir_pipeline_at(weir_pipeline *pipeline, size_t index, weir_handler_info *i
     return code;
 }
 
-size_t weir_pipeline_count(weir_pipeline *pipeline)
+size_t weir_pipeline_count(const weir_pipeline *pipeline)
 {
     size_t n = SIZE_MAX;
     if (pipeline == NULL)
@@ -794,7 +794,7 @@ size_t weir_pipeline_count(weir_pipeline *pipeline)
     return SIZE_MAX - n;
 }
 
-size_t weir_pipeline_names(weir_pipeline *pipeline, char *to, size_t size)
+size_t weir_pipeline_names(const weir_pipeline *pipeline, char *to, size_t size)
 {
     size_t length = 0;
     if (size > 0)
@@ -832,7 +832,7 @@ weir_channel *weir_pipeline_channel(weir_pipeline *pipeline)
 
 void *weir_ctx_state(const weir_ctx *ctx)
 {
-    return ctx->type->state_size > 0 ? (char *)(uintptr_t)ctx + WEIR__CTX_STATE : NULL;
+    return ctx->type->state_size > 0 ? (char *)ctx + WEIR__CTX_STATE : NULL;
 }
 
 const char *weir_ctx_name(const weir_ctx *ctx)

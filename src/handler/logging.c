@@ -68,7 +68,7 @@ static void show_bytes(const weir_ctx *ctx, const weir_buf *buf)
     const weir_logging *config = weir_ctx_arg(ctx);
     size_t size = weir_buf_readable(buf);
     size_t shown = size < MOST_BYTES ? size : MOST_BYTES;
-    weir_buf *table = weir_buf_new(MOST_BYTES * 5);
+    weir_buf *table = weir_buf_new((size_t)MOST_BYTES * 5);
     if (table != NULL && weir_buf_hex_dump(buf, weir_buf_reader(buf), shown, table) == 0) {
         size_t length = weir_buf_readable(table);
         log_table(config, (const char *)weir_buf_peek(table, weir_buf_reader(table), length),

@@ -302,8 +302,12 @@ static void let_residents_go(weir_loop *loop)
     if (left > 0)
         weir_log(WEIR_LOG_ERROR, loop->base.name, "ends with %zu channels that did not close",
                  left);
-    while (weir__list_pop_front(&loop->evicted) != NULL) {
-        /* They are on nobody's list any more; whoever ends them finds no loop to take them off. */
+    /* On nobody's list any more: whoever ends them finds no loop to take them off. */
+    weir_list_node *node = weir__list_first(&loop->evicted);
+    while (node != NULL) {
+        weir_list_node *next = weir__list_next(&loop->evicted, node);
+        weir__list_remove(node);
+        node = next;
     }
 }
 
