@@ -30,7 +30,8 @@ WEIR_BEGIN_DECLS
  * All functions on the thread that made it. The channel itself can be used from everywhere, but
  * what is asked of it happens inside these functions. Between them the test's thread is not the
  * loop's: what it asks of the channel or its pipeline directly has happened after the next
- * weir_embedded_run, and weir_ctx_ functions belong into weir_embedded_call.
+ * weir_embedded_run, and weir_ctx_ functions belong into weir_embedded_call. From inside a handler
+ * these functions are refused with -EDEADLK.
  */
 typedef struct weir_embedded weir_embedded;
 

@@ -58,7 +58,8 @@ typedef struct weir_handler_config {
     /* Its callbacks run on an executor of this group instead of the channel's loop, always the same
      * one for all handlers of a channel that have the same group. Events are carried there and
      * back in order; while more are on their way than max_events_away of the channel, it does not
-     * read. Must outlive the channel. NULL: on the loop. */
+     * read. A group of weir_group_new_executors, which must outlive the channel: free the loops'
+     * group first. NULL: on the loop. */
     weir_group *group;
 } weir_handler_config;
 

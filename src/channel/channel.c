@@ -40,23 +40,69 @@ void weir__channel_unlock(const weir_channel *channel)
 
 /* Counting ------------------------------------------------------------------------------------- */
 
-static weir_executor *home_executor(weir_home *home)
+/* The loop may be another one in the next moment, and the last one's memory gone: it is looked up
+ * and held under the lock. */
+int weir__channel_post(weir_channel *channel, weir_task *task)
 {
-    weir_loop *loop = weir__channel_loop(WEIR_CONTAINER(home, weir_channel, home));
-    return loop != NULL ? &loop->base : NULL;
+    weir__channel_lock(channel);
+    weir_loop *loop = weir__channel_loop(channel);
+    if (loop != NULL)
+        weir__executor_retain(&loop->base);
+    weir__channel_unlock(channel);
+    if (loop == NULL)
+        return WEIR_ECLOSED;
+    int code = weir__executor_post_always(&loop->base, task);
+    weir__executor_release(&loop->base);
+    return code;
 }
 
+void weir__channel_set_loop(weir_channel *channel, weir_loop *loop)
+{
+    if (loop != NULL)
+        weir__executor_retain(&loop->base);
+    weir__channel_lock(channel);
+    weir_loop *before = atomic_exchange_explicit(&channel->loop, loop, memory_order_acq_rel);
+    weir__channel_unlock(channel);
+    if (before != NULL)
+        weir__executor_release(&before->base);
+}
+
+static weir_channel *channel_at(weir_home *home)
+{
+    return WEIR_CONTAINER(home, weir_channel, home);
+}
+
+static bool home_is_here(weir_home *home)
+{
+    return weir__channel_is_mine(channel_at(home));
+}
+
+static int post_home(weir_home *home, weir_task *task)
+{
+    return weir__channel_post(channel_at(home), task);
+}
+
+static bool home_is_manual(weir_home *home)
+{
+    const weir_loop *loop = weir__channel_loop(channel_at(home));
+    return loop == NULL || loop->base.is_manual;
+}
+
+/* A promise keeps the memory of its channel, not the channel: it may itself be in its queue. */
 static void retain_home(weir_home *home)
 {
-    weir_channel_retain(WEIR_CONTAINER(home, weir_channel, home));
+    atomic_fetch_add_explicit(&channel_at(home)->anchors, 1, memory_order_relaxed);
 }
 
 static void release_home(weir_home *home)
 {
-    weir_channel_release(WEIR_CONTAINER(home, weir_channel, home));
+    weir_channel *channel = channel_at(home);
+    if (atomic_fetch_sub_explicit(&channel->anchors, 1, memory_order_acq_rel) == 1)
+        channel->transport->destroy(channel);
 }
 
-static const weir_home_type home_type = { home_executor, retain_home, release_home };
+static const weir_home_type home_type = { home_is_here, post_home, home_is_manual, retain_home,
+                                          release_home };
 
 static void tell_writability(weir_notice *notice);
 
@@ -76,6 +122,7 @@ void weir__channel_init(weir_channel *channel, const weir_transport *transport,
     channel->low_bytes = (uint32_t)weir_option_get_info(WEIR_OPTION_WRITE_LOW_BYTES)->normal;
     channel->high_bytes = (uint32_t)weir_option_get_info(WEIR_OPTION_WRITE_HIGH_BYTES)->normal;
     atomic_init(&channel->refs, 1);
+    atomic_init(&channel->anchors, 1); /* of all references together */
     weir__future_init(&channel->closed, NULL);
     channel->closed.home = &channel->home;
     weir__pipeline_init(&channel->pipeline, channel);
@@ -93,7 +140,7 @@ static void destroy(weir_channel *channel)
     weir_channel *parent = channel->parent;
     weir__pipeline_deinit(&channel->pipeline);
     weir__channel_free_extras(channel);
-    channel->transport->destroy(channel);
+    release_home(&channel->home);
     weir_channel_release(parent);
 }
 
@@ -321,6 +368,8 @@ void weir__channel_resume_output(weir_channel *channel)
 /* What is flushed before the channel is connected goes out when it is. */
 void weir__channel_flush_now(weir_channel *channel)
 {
+    if (weir__channel_is_closing(channel))
+        return; /* what was flushed before has had its attempt, the rest fails */
     weir__outbound_flush(&channel->outbound);
     weir__channel_resume_output(channel);
 }
@@ -342,6 +391,10 @@ void weir__channel_sent(weir_channel *channel, int code)
         return;
     }
     weigh_if_needed(channel);
+    int lost = channel->outbound.lost;
+    channel->outbound.lost = 0;
+    if (lost < 0)
+        weir__channel_lost(channel, lost);
     shut_output_when_sent(channel);
 }
 
@@ -428,10 +481,13 @@ size_t weir_channel_bytes_before_unwritable(const weir_channel *channel)
 
 size_t weir_channel_bytes_before_writable(const weir_channel *channel)
 {
-    if (channel == NULL || weir_channel_is_writable(channel))
+    if (channel == NULL)
         return 0;
     size_t pending = pending_bytes(channel);
-    return pending > channel->low_bytes ? pending - channel->low_bytes : 0;
+    bool is_above = atomic_load_explicit(&channel->unwritable, memory_order_relaxed) &
+                        WEIR__UNWRITABLE ||
+                    pending > channel->high_bytes;
+    return is_above && pending > channel->low_bytes ? pending - channel->low_bytes : 0;
 }
 
 /* Looking -------------------------------------------------------------------------------------- */
@@ -510,7 +566,7 @@ weir_promise *weir_channel_promise(weir_channel *channel)
         return NULL;
     weir_promise *promise = weir__promise_new_at(&channel->home);
     if (promise != NULL)
-        weir_channel_retain(channel);
+        retain_home(&channel->home);
     return promise;
 }
 

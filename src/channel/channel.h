@@ -33,6 +33,7 @@ struct weir_channel {
 
     /* Any thread's. */
     _Atomic(uint32_t) refs;
+    _Atomic(uint32_t) anchors; /* what keeps its memory: promises, and the references as one */
     _Atomic(uint32_t) unwritable;    /* reasons against writing, one bit each */
     _Atomic(weir_loop *) loop;       /* NULL before the first, and when it is over */
     _Atomic(weir_mpsc_node *) inbox; /* calls from elsewhere, see inbox.c */
@@ -118,6 +119,12 @@ static inline bool weir__channel_is_closing(const weir_channel *channel)
     return weir__lifecycle_state(&channel->life) >= WEIR_CHANNEL_CLOSING;
 }
 
+/* Takes a task to the loop it is on; WEIR_ECLOSED when there is none. Any thread. */
+int weir__channel_post(weir_channel *channel, weir_task *task);
+
+/* It belongs to another loop from now on, whose memory it keeps; NULL: to none. */
+void weir__channel_set_loop(weir_channel *channel, weir_loop *loop);
+
 /* The ends of operations, at the head. On the loop. */
 void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise);
 void weir__channel_flush_now(weir_channel *channel);
@@ -142,9 +149,6 @@ void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read);
 
 /* Stops or allows reading, for one reason. */
 void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paused);
-
-/* A write failed that nobody is told about: an error from the head, and the end of a stream. */
-void weir__channel_lost(weir_channel *channel, int code);
 
 /* Tells something behind all that was completed before. It holds a reference of its own. */
 void weir__channel_queue_notice(weir_channel *channel, weir_notice *notice);

@@ -34,7 +34,7 @@ typedef struct weir_channel_extras {
     weir_ctx_timer linger; /* of the head's */
     weir_listener on_shutdown;
     weir_promise *finish_promise;
-    bool is_finishing;
+    bool is_finishing, is_lingering;
 
     /* Moving. */
     weir_loop *move_to;

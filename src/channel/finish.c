@@ -38,21 +38,25 @@ void weir__finish_output_shut(weir_channel *channel)
 {
     weir_channel_extras *extras = finishing(channel);
     int64_t linger_ms = weir__channel_option(channel, WEIR_OPTION_LINGER_MS);
-    if (extras == NULL)
+    if (extras == NULL || extras->is_lingering || weir__channel_is_closing(channel))
         return;
+    extras->is_lingering = true;
     extras->linger.fire = linger_fire;
     if (channel->is_input_ended || linger_ms == 0 ||
         weir_ctx_schedule(&channel->pipeline.head, &extras->linger, WEIR_MS(linger_ms)) < 0)
         close_at_last(channel);
 }
 
-/* A shutdown that fails, or that a handler forgets, ends it as well. */
+/* A shutdown that fails, or that a handler forgets, ends it as well; one that a handler has done in
+ * its own way counts as done. */
 static void on_shutdown(weir_listener *listener, weir_future *future)
 {
     weir_channel_extras *extras = WEIR_CONTAINER(listener, weir_channel_extras, on_shutdown);
     weir_channel *channel = extras->channel;
     if (weir_future_code(future) < 0 && !weir__channel_is_closing(channel))
         close_at_last(channel);
+    else
+        weir__finish_output_shut(channel);
     weir_channel_release(channel);
 }
 

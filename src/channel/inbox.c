@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "channel/extras.h"
+#include "channel/lane.h"
 
 #include <errno.h>
 #include <string.h>
@@ -21,8 +22,7 @@ static void drain(weir_channel *channel);
 /* The flag was just set, or stays set: takes the task where the channel is. */
 static void post(weir_channel *channel)
 {
-    weir_loop *loop = weir__channel_loop(channel);
-    if (loop == NULL || weir__executor_post_always(&loop->base, &channel->inbox_task) < 0)
+    if (weir__channel_post(channel, &channel->inbox_task) < 0)
         drain(channel);
 }
 
@@ -122,8 +122,7 @@ static void drain(weir_channel *channel)
             return;
         }
         /* More came: behind what else the loop has to do. */
-        weir_loop *loop = weir__channel_loop(channel);
-        if (loop != NULL && weir__executor_post_always(&loop->base, &channel->inbox_task) == 0)
+        if (weir__channel_post(channel, &channel->inbox_task) == 0)
             return;
     }
     post(channel);
@@ -209,7 +208,8 @@ static weir_call *new_event_call(weir_channel *channel, weir_ctx *from, const we
     }
     event_call *self = weir__alloc(sizeof *self + weir__event_room(event));
     if (self == NULL) {
-        weir__event_drop(channel, event, -ENOMEM);
+        if (from == NULL || !weir__lane_goes_on(from, event))
+            weir__event_drop(channel, event, -ENOMEM);
         return NULL;
     }
     *self = (event_call){ .call.run = run_event, .from = from, .flushes = flushes };

@@ -110,14 +110,15 @@ static void not_delivered(weir_ctx *ctx, const weir_event *event, int code)
     case WEIR_EV_ADDED:
         weir_error_set(&error, code, ctx->type->name, "could not be added on its executor: %s",
                        weir_error_text(code));
-        ctx->state = WEIR_CTX_NEW; /* it has not been told, and will not be told that it goes */
+        weir__ctx_lane(ctx)->is_unknown = true;
         weir__ctx_added_failed(ctx, &error);
         break;
     case WEIR_EV_REMOVED:
         /* Nobody else can be using its state any more. */
         weir__ctx_lane(ctx)->is_removed = true;
         weir__ctx_timers_cancel(ctx);
-        weir__event_call(ctx, event);
+        if (!weir__ctx_lane(ctx)->is_unknown)
+            weir__event_call(ctx, event);
         break;
     case WEIR_OP_WRITE:
         weir__event_drop(channel, event, code);
@@ -136,6 +137,8 @@ static void come_back(weir_channel *channel, weir_call *call)
     const weir_error *failure = (const weir_error *)parcel->room;
     if (parcel->code < 0)
         not_delivered(ctx, &parcel->event, parcel->code);
+    else if (parcel->goes_on)
+        weir__event_pass(ctx, &parcel->event);
     else if (parcel->event.kind == WEIR_EV_ADDED && failure->code < 0)
         weir__ctx_added_failed(ctx, failure);
     weir_promise_release(parcel->event.promise);
@@ -164,16 +167,19 @@ static void call_handler(weir_ctx *ctx, weir_parcel *parcel)
     case WEIR_EV_REMOVED:
         lane->is_removed = true;
         weir__ctx_timers_cancel(ctx);
-        weir__event_call(ctx, &parcel->event);
+        if (!lane->is_unknown)
+            weir__event_call(ctx, &parcel->event);
         break;
     default:
         /* What it has no callback for was carried all the same, so that it keeps its place; and
          * what came too late for a handler that is leaving passes it by. */
-        if (lane->is_removed || lane->is_failed ||
-            (weir__handler_mask(ctx->type) & 1u << parcel->event.kind) == 0)
-            weir__inbox_send(ctx->channel, ctx, &parcel->event, false);
-        else
-            weir__event_call(ctx, &parcel->event);
+        parcel->goes_on = lane->is_removed || lane->is_failed ||
+                          (weir__handler_mask(ctx->type) & 1u << parcel->event.kind) == 0;
+        if (parcel->goes_on)
+            break;
+        lane->current = parcel;
+        weir__event_call(ctx, &parcel->event);
+        lane->current = NULL;
         break;
     }
 }
@@ -205,6 +211,18 @@ static void drop_parcel(weir_task *task)
     weir_parcel *parcel = WEIR_CONTAINER(task, weir_parcel, task);
     parcel->code = WEIR_ESHUTDOWN;
     send_back(parcel);
+}
+
+/* Without memory to carry it: an event with nothing but its name, which is what the handler was called
+ * for, can go back with the parcel. */
+bool weir__lane_goes_on(weir_ctx *ctx, const weir_event *event)
+{
+    weir_parcel *parcel = weir__ctx_lane(ctx)->current;
+    bool is_bare = event->msg == NULL && event->promise == NULL && event->error == NULL;
+    if (parcel == NULL || !is_bare || parcel->event.kind != event->kind)
+        return false;
+    parcel->goes_on = true;
+    return true;
 }
 
 /* Sending -------------------------------------------------------------------------------------- */

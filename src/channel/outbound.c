@@ -112,10 +112,29 @@ static void drop_behind(weir_outbound *queue, weir_spare *spare, weir_write *bef
     end_entry(queue, spare, entry, -ECANCELED);
 }
 
+/* Whether all of what is left of it can still be sent; else whoever wrote it has taken bytes out of
+ * it. */
+static bool is_whole(const weir_write *entry)
+{
+    const weir_buf *buf = (const weir_buf *)entry->msg;
+    return entry->msg->type != &weir_buf_type || weir_buf_readable(buf) >= entry->size;
+}
+
+/* Fails what cannot be sent any more, from the front. */
+static void drop_broken(weir_outbound *queue, weir_spare *spare)
+{
+    while (weir__outbound_current(queue, spare) != NULL && !is_whole(queue->first)) {
+        if (queue->first->promise == NULL)
+            queue->lost = WEIR_EBOUNDS;
+        weir__outbound_remove(queue, spare, WEIR_EBOUNDS);
+    }
+}
+
 int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max)
 {
     int count = 0;
-    if (weir__outbound_current(queue, spare) == NULL)
+    drop_broken(queue, spare);
+    if (!weir__outbound_has_flushed(queue))
         return 0;
     weir_write *before = NULL, *entry = queue->first;
     while (entry != queue->unflushed && count < max && entry->msg->type == &weir_buf_type) {
@@ -128,13 +147,8 @@ int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec 
         size_t left = entry->size - entry->sent;
         size_t at = weir_buf_reader(buf) + entry->sent;
         int added = left > 0 ? weir_buf_iovec(buf, at, left, pieces + count, max - count, NULL) : 0;
-        if (added < 0 && before == NULL) {
-            /* Whoever wrote it has taken bytes out of it. */
-            weir__outbound_remove(queue, spare, added);
-            return weir__outbound_gather(queue, spare, pieces, max);
-        }
         if (added < 0)
-            break; /* the same, but what is before it still goes */
+            break; /* it is broken, but what is before it still goes */
         count += added;
         before = entry;
         entry = entry->next;

@@ -127,6 +127,14 @@ static weir_ctx *find(const weir_pipeline *pipeline, const char *name)
     return found;
 }
 
+/* For a change: the loop itself makes it at once, so it cannot refer to what is on its way. */
+static weir_ctx *find_for(const weir_pipeline *pipeline, const char *name, bool is_mine)
+{
+    if (name == NULL)
+        return NULL;
+    return is_mine ? find_linked(pipeline, name) : find(pipeline, name);
+}
+
 /* In the list; a handler that was removed stays in it as long as another may refer to it. */
 static weir_ctx *find_serial(weir_pipeline *pipeline, uint32_t serial, bool may_be_removed)
 {
@@ -156,7 +164,6 @@ static int refuse_types(weir_error *error, const weir_handler_type *giver,
     char text[sizeof error->message];
     snprintf(text, sizeof text, "'%s' gives %s of type %s, but '%s' takes %s", giver->name, what,
              given->name, taker->name, taken->name);
-    weir_log(WEIR_LOG_ERROR, "pipeline", "%s", text);
     return weir_error_set(error, -EPROTOTYPE, "pipeline", "%s", text);
 }
 
@@ -280,7 +287,10 @@ static bool is_referred_to(const weir_ctx *ctx)
     weir__channel_lock(channel);
     bool is_expected = channel->pipeline.arriving != NULL;
     weir__channel_unlock(channel);
-    return is_expected && weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED;
+    const weir_loop *loop = weir__channel_loop(channel);
+    bool runs_tasks = weir_executor_get_state(&loop->base) < WEIR_EXECUTOR_SHUTDOWN;
+    return is_expected && runs_tasks &&
+           weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED;
 }
 
 /* The turn in which it was removed is over, and then the turn after. */
@@ -315,11 +325,10 @@ static void free_later(weir_ctx *ctx)
 {
     weir_loop *loop = weir__channel_loop(ctx->channel);
     ctx->deferred = (weir_deferred){ .run = rest };
-    if (loop == NULL || !weir_executor_is_current(&loop->base))
+    if (loop == NULL || !weir__loop_defer(loop, &ctx->deferred))
         return;
     weir_channel_retain(ctx->channel);
     ctx->channel->resting++;
-    weir__loop_defer(loop, &ctx->deferred);
 }
 
 void weir__ctx_remove(weir_ctx *ctx)
@@ -475,11 +484,13 @@ static void run_change(weir_channel *channel, weir_call *call)
 
 /* Under the lock: checks what can be seen from here, and takes the name. */
 static int announce(weir_pipeline *pipeline, change *what, const weir_handler_config *config,
-                    const char *old_name, weir_error *error)
+                    const char *old_name, bool is_mine, weir_error *error)
 {
     weir_ctx *ctx = what->coming;
-    weir_ctx *leaving = find(pipeline, old_name), *same = find(pipeline, config->name);
-    weir_ctx *base = config->place >= WEIR_PLACE_BEFORE ? find(pipeline, config->base) : NULL;
+    weir_ctx *leaving = find_for(pipeline, old_name, is_mine), *same = find(pipeline, config->name);
+    weir_ctx *base = NULL;
+    if (config->place >= WEIR_PLACE_BEFORE)
+        base = find_for(pipeline, config->base, is_mine);
     if (weir__lifecycle_state(&channel_of(pipeline)->life) == WEIR_CHANNEL_UNREGISTERED)
         return weir_error_set(error, WEIR_ECLOSED, "pipeline", "the channel is closed");
     if (old_name != NULL && leaving == NULL)
@@ -516,10 +527,13 @@ static void send_change(weir_pipeline *pipeline, change *what)
     weir__inbox_put(channel_of(pipeline), &what->call);
 }
 
-/* `state` is what the handler's memory begins with; NULL: zeroes. */
+/* `state` is what the handler's memory begins with; NULL: zeroes. `serial` gets its serial; NULL: nobody
+ * asks for it. */
 static int put(weir_pipeline *pipeline, const weir_handler_config *config, const char *old_name,
-               const void *state, weir_error *error)
+               const void *state, uint32_t *serial, weir_error *error)
 {
+    weir_error own_error;
+    error = error != NULL ? error : &own_error;
     weir_channel *channel = channel_of(pipeline);
     bool is_mine = weir__channel_is_mine(channel);
     weir_ctx *ctx = NULL, *leaving = NULL;
@@ -535,12 +549,16 @@ static int put(weir_pipeline *pipeline, const weir_handler_config *config, const
         memcpy(weir_ctx_state(ctx), state, config->type->state_size);
     what->coming = ctx;
     weir__channel_lock(channel);
-    code = announce(pipeline, what, config, old_name, error);
+    code = announce(pipeline, what, config, old_name, is_mine, error);
     if (code == 0 && is_mine)
         code = make(pipeline, what, &leaving, error);
     else if (code == 0)
         send_change(pipeline, what);
+    if (serial != NULL)
+        *serial = ctx->serial;
     weir__channel_unlock(channel);
+    if (code == -EPROTOTYPE)
+        weir_log(WEIR_LOG_ERROR, "pipeline", "%s", error->message);
     if (code < 0) {
         free_ctx(ctx);
         if (!is_mine)
@@ -574,13 +592,24 @@ static int check_config(const weir_pipeline *pipeline, const weir_handler_config
         (config->place >= WEIR_PLACE_BEFORE && config->base == NULL))
         return weir_error_set(error, -EINVAL, "pipeline",
                               "before or after which handler shall '%s' be?", config->type->name);
+    if (config->group != NULL && weir_group_loop_at(config->group, 0) != NULL)
+        return weir_error_set(error, -EINVAL, "pipeline",
+                              "'%s' cannot have a group of event loops, only one of executors",
+                              config->type->name);
     return check_name(config->name, error);
 }
 
 int weir_pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config, weir_error *error)
 {
     int code = check_config(pipeline, config, error);
-    return code < 0 ? code : put(pipeline, config, NULL, NULL, error);
+    return code < 0 ? code : put(pipeline, config, NULL, NULL, NULL, error);
+}
+
+int weir__pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config, uint32_t *serial,
+                       weir_error *error)
+{
+    int code = check_config(pipeline, config, error);
+    return code < 0 ? code : put(pipeline, config, NULL, NULL, serial, error);
 }
 
 static int add(weir_pipeline *pipeline, weir_place place, const char *base, const char *name,
@@ -623,7 +652,7 @@ int weir_pipeline_replace(weir_pipeline *pipeline, const char *name, const char 
     int code = check_config(pipeline, &config, NULL);
     if (code == 0 && name == NULL)
         code = -EINVAL;
-    return code < 0 ? code : put(pipeline, &config, name, NULL, NULL);
+    return code < 0 ? code : put(pipeline, &config, name, NULL, NULL, NULL);
 }
 
 /* Takes one out: `ctx`, or the one of a name. */
@@ -636,7 +665,7 @@ static int take_out(weir_pipeline *pipeline, weir_ctx *ctx, const char *name)
         return -ENOMEM;
     weir__channel_lock(channel);
     if (ctx == NULL)
-        ctx = is_mine ? find_linked(pipeline, name) : find(pipeline, name);
+        ctx = find_for(pipeline, name, is_mine);
     bool is_there = ctx != NULL && ctx->is_listed;
     if (is_there) {
         ctx->is_listed = false;
@@ -720,7 +749,7 @@ int weir_pipeline_add_initializer(weir_pipeline *pipeline, weir_init_fn init, vo
     weir_handler_config config = { .type = &initializer_type, .place = WEIR_PLACE_LAST };
     if (pipeline == NULL || init == NULL)
         return -EINVAL;
-    return put(pipeline, &config, NULL, &(initializer){ init, arg }, NULL);
+    return put(pipeline, &config, NULL, &(initializer){ init, arg }, NULL, NULL);
 }
 
 /* Looking -------------------------------------------------------------------------------------- */

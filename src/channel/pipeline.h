@@ -108,6 +108,10 @@ void weir__ctx_added_failed(weir_ctx *ctx, const weir_error *error);
 /* A handler elsewhere has nothing on its way any more: frees the context if it waits for that. */
 void weir__ctx_returned(weir_ctx *ctx);
 
+/* weir_pipeline_add, and which serial the handler has got. */
+int weir__pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config, uint32_t *serial,
+                       weir_error *error);
+
 /* The handler with a serial, NULL when it went in the meantime. On the loop, or under the lock. */
 weir_ctx *weir__pipeline_find_serial(weir_pipeline *pipeline, uint32_t serial);
 

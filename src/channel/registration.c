@@ -54,6 +54,7 @@ static void go_elsewhere(weir_channel *channel)
     extras->move_to = NULL;
     extras->move_promise = NULL;
     hand_over(channel, loop, promise);
+    weir__executor_release(&loop->base);
     weir_promise_release(promise);
 }
 
@@ -124,8 +125,7 @@ static void let_go(weir_channel *channel)
 {
     bool was_held = channel->is_held_by_loop;
     channel->is_held_by_loop = false;
-    weir_loop *loop = atomic_exchange_explicit(&channel->loop, NULL, memory_order_acq_rel);
-    weir__executor_release(&loop->base);
+    weir__channel_set_loop(channel, NULL);
     if (was_held)
         weir_channel_release(channel);
 }
@@ -145,13 +145,27 @@ void weir__channel_try_to_go(weir_channel *channel)
     let_go(channel);
 }
 
+/* A move on its way keeps the loop it goes to. */
+static void plan_move(weir_channel_extras *extras, weir_loop *loop, weir_promise *promise)
+{
+    weir__executor_retain(&loop->base);
+    extras->move_to = loop;
+    extras->move_promise = weir_promise_retain(promise);
+}
+
+static void forget_move(weir_channel_extras *extras, int code)
+{
+    weir_loop *loop = extras->move_to;
+    extras->move_to = NULL;
+    end_promise(&extras->move_promise, code);
+    weir__executor_release(&loop->base);
+}
+
 static void end_move(weir_channel *channel)
 {
     weir_channel_extras *extras = weir__channel_extras(channel);
-    if (extras == NULL || extras->move_to == NULL)
-        return;
-    extras->move_to = NULL;
-    end_promise(&extras->move_promise, WEIR_ECLOSED);
+    if (extras != NULL && extras->move_to != NULL)
+        forget_move(extras, WEIR_ECLOSED);
 }
 
 /* The last step: nothing is under way any more. */
@@ -195,7 +209,7 @@ void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
         return;
     }
     /* What was flushed gets one attempt; what fails in it finds the channel closing. */
-    bool has_flushed = weir__outbound_has_flushed(&channel->outbound) && !channel->is_leaving;
+    bool has_flushed = weir__outbound_has_flushed(&channel->outbound);
     weir__lifecycle_begin_close(&channel->life);
     weir__promises_add(&channel->close_promises, promise);
     if (state == WEIR_CHANNEL_ACTIVE && has_flushed)
@@ -207,15 +221,24 @@ void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
             weir__inbox_follow(channel, true); /* what waited for a loop fails */
         return;
     }
-    if (channel->transport->quiesce(channel, true)) {
-        channel->deferred.run = close_deferred;
-        weir__loop_defer(weir__channel_loop(channel), &channel->deferred);
-    }
+    if (!channel->transport->quiesce(channel, true))
+        return; /* weir__channel_quiet follows */
+    channel->deferred.run = close_deferred;
+    if (!weir__loop_defer(weir__channel_loop(channel), &channel->deferred))
+        close_transport(channel);
 }
 
 static void evict(weir_resident *resident)
 {
     weir__channel_close_now(WEIR_CONTAINER(resident, weir_channel, resident), NULL);
+}
+
+/* The loop ends though something is still under way: nobody will tell any more. */
+static void abandon(weir_resident *resident)
+{
+    weir_channel *channel = WEIR_CONTAINER(resident, weir_channel, resident);
+    close_transport(channel);
+    channel->spare = NULL;
 }
 
 /* Coming --------------------------------------------------------------------------------------- */
@@ -238,6 +261,7 @@ static int attach(weir_channel *channel, weir_loop *loop)
     if (!weir_executor_is_current(&loop->base))
         return WEIR_ESHUTDOWN; /* it has ended, and somebody else performs what is left */
     channel->resident.evict = evict;
+    channel->resident.abandon = abandon;
     int code = weir__loop_add(loop, &channel->resident);
     if (code == 0 && channel->transport->attach != NULL) {
         code = channel->transport->attach(channel);
@@ -266,8 +290,11 @@ void weir__channel_arrive(weir_channel *channel)
     channel->spare = &weir__channel_loop(channel)->writes;
     weir__lifecycle_register(&channel->life);
     weir__channel_resume_timers(channel);
+    /* `added` may begin the next step already. */
+    weir_promise *promise = channel->loop_promise;
+    channel->loop_promise = NULL;
     weir__pipeline_call_added(&channel->pipeline);
-    end_promise(&channel->loop_promise, 0);
+    end_promise(&promise, 0);
     queue_news(channel);
 }
 
@@ -283,14 +310,9 @@ static void hand_over(weir_channel *channel, weir_loop *loop, weir_promise *prom
         weir__promise_end(promise, WEIR_EREGISTERED);
         return;
     }
-    weir_loop *before = weir__channel_loop(channel);
     channel->loop_promise = weir_promise_retain(promise);
     channel->is_arriving = true;
-    /* Its memory stays as long as the channel refers to it, though its group may be gone. */
-    weir__executor_retain(&loop->base);
-    atomic_store_explicit(&channel->loop, loop, memory_order_release);
-    if (before != NULL)
-        weir__executor_release(&before->base);
+    weir__channel_set_loop(channel, loop);
     weir__inbox_follow(channel, is_here);
 }
 
@@ -302,8 +324,7 @@ static void hand_over_later(weir_channel *channel, weir_loop *loop, weir_promise
         weir__promise_end(promise, extras == NULL ? -ENOMEM : WEIR_EREGISTERED);
         return;
     }
-    extras->move_to = loop;
-    extras->move_promise = weir_promise_retain(promise);
+    plan_move(extras, loop, promise);
     queue_news(channel);
 }
 
@@ -337,6 +358,7 @@ static void run_loop_call(weir_channel *channel, weir_call *call)
         move_now(channel, self->loop, self->promise);
     else
         register_now(channel, self->loop, self->promise);
+    weir__executor_release(&self->loop->base);
     weir_promise_release(self->promise);
     weir__free(self);
 }
@@ -375,6 +397,7 @@ static void go_to(weir_channel *channel, weir_executor *executor, weir_promise *
         return;
     }
     *call = (loop_call){ .call.run = run_loop_call, .loop = loop, .is_move = is_move };
+    weir__executor_retain(executor);
     call->promise = weir_promise_retain(promise);
     weir__inbox_push(channel, &call->call);
 }
@@ -426,10 +449,10 @@ static void on_leave(weir_listener *listener, weir_future *future)
     weir_channel_extras *extras = WEIR_CONTAINER(listener, weir_channel_extras, on_leave);
     weir_channel *channel = extras->channel;
     int code = weir_future_code(future);
-    if (code < 0 && extras->move_to != NULL) {
-        extras->move_to = NULL;
-        end_promise(&extras->move_promise, code);
-    }
+    if (code == 0 && weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_OPEN)
+        code = -ECANCELED; /* a handler said so, but it is not true */
+    if (code < 0 && extras->move_to != NULL)
+        forget_move(extras, code);
     weir_channel_release(channel);
 }
 
@@ -448,8 +471,7 @@ static void move_now(weir_channel *channel, weir_loop *loop, weir_promise *promi
         weir_promise_release(leave);
         return;
     }
-    extras->move_to = loop;
-    extras->move_promise = weir_promise_retain(promise);
+    plan_move(extras, loop, promise);
     extras->on_leave.done = on_leave;
     weir_channel_retain(channel);
     weir_future_listen(weir_promise_future(leave), &extras->on_leave);

@@ -122,6 +122,7 @@ void weir__channel_stop_timers(weir_channel *channel)
 
 void weir__channel_resume_timers(weir_channel *channel)
 {
+    int failure = 0;
     weir_list *timers = timers_of(channel);
     weir_list_node *node = timers != NULL ? weir__list_first(timers) : NULL;
     while (node != NULL) {
@@ -132,8 +133,11 @@ void weir__channel_resume_timers(weir_channel *channel)
             timer->state = WAITING;
             continue;
         }
-        /* Better a handler that hears of it than a time-out that never comes. */
         take_out(timer);
-        weir__pipeline_fire_code(channel, code, "a timer could not be moved to another loop");
+        failure = code;
     }
+    /* Better a handler that hears of it than a time-out that never comes; when the list is through,
+     * for it may change it. */
+    if (failure < 0)
+        weir__pipeline_fire_code(channel, failure, "a timer could not be moved to another loop");
 }

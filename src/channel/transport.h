@@ -43,9 +43,9 @@ typedef struct weir_transport {
     /* Everything is sent: tells the other side that no more comes. NULL: it cannot do that. */
     void (*shutdown)(weir_channel *channel, weir_promise *promise);
 
-    /* Ends what is under way: true when nothing is, else weir__channel_quiet is called when that
-     * has happened. Without `is_closing` the channel only moves: bytes on their way must get there,
-     * or stay in the queue. */
+    /* Ends what is under way: true when nothing is, else weir__channel_quiet is called when that has
+     * happened. May be called again, before and after that. Without `is_closing` the channel only
+     * moves: bytes on their way must get there, or stay in the queue. */
     bool (*quiesce)(weir_channel *channel, bool is_closing);
 
     /* Closes it; nothing is under way. Any thread. */
@@ -78,6 +78,9 @@ void weir__channel_read_ended(weir_channel *channel, int code);
 
 /* The outbound queue has changed: something was sent, or sending failed (a negative code). */
 void weir__channel_sent(weir_channel *channel, int code);
+
+/* A message without a promise could not be sent; for datagrams, which fail one by one. */
+void weir__channel_lost(weir_channel *channel, int code);
 
 /* Nothing is under way any more, after quiesce. */
 void weir__channel_quiet(weir_channel *channel);

@@ -368,8 +368,9 @@ static bool run_batch(weir_executor *executor, weir_task_queue *queue)
 {
     size_t count = weir__task_queue_count(queue);
     bool has_run = count > 0;
-    while (count-- > 0)
-        run_task(executor, weir__task_queue_pop(queue));
+    weir_task *task;
+    while (count-- > 0 && (task = weir__task_queue_pop(queue)) != NULL) /* one may be taken back */
+        run_task(executor, task);
     return has_run;
 }
 

@@ -72,6 +72,13 @@ static void tell_all(weir_future *future)
     }
 }
 
+static bool is_here(const weir_future *future)
+{
+    if (future->home != NULL)
+        return future->home->type->is_here(future->home);
+    return future->executor == NULL || weir_executor_is_current(future->executor);
+}
+
 /* What keeps it alive while it is told about: itself, or what it is a part of. */
 static bool is_part_of_home(const weir_future *future)
 {
@@ -87,7 +94,10 @@ static void hold(weir_future *future)
         weir_future_retain(future);
 }
 
-static void run_notice(weir_notice *notice)
+static void go_and_tell(weir_future *future);
+
+/* The executor is no more, or this is it. */
+static void tell_now(weir_notice *notice)
 {
     weir_future *future = WEIR_CONTAINER(notice, weir_future, notice);
     tell_all(future);
@@ -97,10 +107,19 @@ static void run_notice(weir_notice *notice)
         weir_future_release(future);
 }
 
-/* Takes the reference that keeps the future alive while it is told about. */
-static void tell_here(weir_future *future)
+static void tell_if_here(weir_notice *notice)
 {
-    future->notice.run = run_notice;
+    weir_future *future = WEIR_CONTAINER(notice, weir_future, notice);
+    if (future->home != NULL && !is_here(future))
+        go_and_tell(future); /* its home has moved since */
+    else
+        tell_now(notice);
+}
+
+/* Takes the reference that keeps the future alive while it is told about. */
+static void queue_telling(weir_future *future, void (*run)(weir_notice *notice))
+{
+    future->notice.run = run;
     weir__notice_queue(&future->notice);
 }
 
@@ -118,12 +137,12 @@ static void tell_late(weir_future *future, weir_listener *listener)
     weir__notice_queue(&listener->notice);
 }
 
-weir_executor *weir__future_executor(const weir_future *future)
+bool weir__future_is_others_work(const weir_future *future)
 {
-    return future->home != NULL ? future->home->type->executor(future->home) : future->executor;
+    if (future->home != NULL)
+        return !future->home->type->is_manual(future->home);
+    return future->executor != NULL && !future->executor->is_manual;
 }
-
-static void go_and_tell(weir_future *future);
 
 static int run_tell(weir_task *task)
 {
@@ -134,19 +153,21 @@ static int run_tell(weir_task *task)
 /* The executor is no more: better on the wrong thread than not at all. */
 static void drop_tell(weir_task *task)
 {
-    tell_here(WEIR_CONTAINER(task, weir_future, task));
+    queue_telling(WEIR_CONTAINER(task, weir_future, task), tell_now);
 }
 
 static void go_and_tell(weir_future *future)
 {
-    weir_executor *executor = weir__future_executor(future);
-    if (executor == NULL || weir_executor_is_current(executor)) {
-        tell_here(future);
+    weir_home *home = future->home;
+    if (is_here(future)) {
+        queue_telling(future, tell_if_here);
         return;
     }
     future->task = (weir_task){ .run = run_tell, .dropped = drop_tell, .name = "listeners" };
-    if (weir__executor_post_always(executor, &future->task) < 0)
-        tell_here(future);
+    int code = home != NULL ? home->type->post(home, &future->task)
+                            : weir__executor_post_always(future->executor, &future->task);
+    if (code < 0)
+        queue_telling(future, tell_now);
 }
 
 /* This thread has become the teller of `batch`. */
@@ -327,7 +348,7 @@ static bool may_wait_for(const weir_future *future)
     weir_executor *current = weir_executor_current();
     if (current == NULL)
         return true;
-    return current != weir__future_executor(future) && !weir__executor_is_loop(current) &&
+    return current != future->executor && !weir__executor_is_loop(current) &&
            !weir__executor_ends_with(current, future);
 }
 

@@ -12,8 +12,9 @@
 /* Where listeners run that go with something which can move from executor to executor. */
 typedef struct weir_home weir_home;
 typedef struct weir_home_type {
-    weir_executor *(*executor)(
-        weir_home *home); /* now; NULL: on the completing thread. Any thread */
+    bool (*is_here)(weir_home *home);              /* they may run on this thread, now */
+    int (*post)(weir_home *home, weir_task *task); /* takes a task there; negative: it cannot */
+    bool (*is_manual)(weir_home *home); /* this thread itself brings about what happens there */
     void (*retain)(weir_home *home);
     void (*release)(weir_home *home); /* also when a promise that was bound to it is gone */
 } weir_home_type;
@@ -61,8 +62,8 @@ int weir__future_copy(weir_future *to, weir_future *from);
  */
 void weir__future_init(weir_future *future, weir_executor *executor);
 
-/* Where its listeners run now; NULL: on the completing thread. */
-weir_executor *weir__future_executor(const weir_future *future);
+/* Whether it may be that another thread completes it while this one waits. */
+bool weir__future_is_others_work(const weir_future *future);
 
 /* A pending promise that is bound to a home, and takes a reference to it over. NULL: no memory. */
 weir_promise *weir__promise_new_at(weir_home *home);

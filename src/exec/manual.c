@@ -201,20 +201,13 @@ static bool skip(int64_t step_ns)
     return has_skipped;
 }
 
-/* Whether another thread may be about to complete it. */
-static bool is_others_work(const weir_future *future)
-{
-    const weir_executor *executor = weir__future_executor(future);
-    return executor != NULL && !executor->is_manual;
-}
-
 /* Lets time pass until something happens, at most `left_ns`; false when nothing ever will. */
 static bool pass_time(const weir_future *future, int64_t left_ns)
 {
     int64_t soonest_ns = left_ns;
     FOR_EACH_GROUP(group)
     soonest_ns = sooner(soonest_ns, next_ns(group));
-    bool is_virtual = thread_clock()->skip != NULL && !is_others_work(future);
+    bool is_virtual = thread_clock()->skip != NULL && !weir__future_is_others_work(future);
     if (is_virtual && soonest_ns < 0)
         return false;
     if (!is_virtual || !skip(soonest_ns))

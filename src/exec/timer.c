@@ -191,14 +191,39 @@ int weir_timer_schedule_with_delay(weir_timer *timer, weir_executor *executor, i
     return period_ns > 0 ? schedule(timer, executor, delay_ns, -period_ns) : -EINVAL;
 }
 
+/* Its time has come, but not its turn: on the executor's thread nobody else can be at it, but for a
+ * cancel, which finds the task gone. */
+static void take_from_queue(weir_timer *timer)
+{
+    weir__task_queue_take_back(&timer->executor->tasks, &timer->task);
+}
+
+/* The heap has had room for it until just now. */
+static int rearm(weir_timer *timer, int64_t delay_ns)
+{
+    weir_executor *executor = timer->executor;
+    if (!change(timer, DUE, ARMED))
+        return -EINVAL; /* cancelled from elsewhere, which its task has to find */
+    take_from_queue(timer);
+    timer->node.key = later(executor->now_ns, delay_ns);
+    int code = arm(timer);
+    if (code < 0 && change(timer, ARMED, FIRING))
+        end_cancelled(timer);
+    return code;
+}
+
 int weir_timer_reschedule(weir_timer *timer, int64_t delay_ns)
 {
-    if (timer == NULL || state_of(timer) != ARMED || !weir__heap_contains(&timer->node))
+    uint32_t state = timer != NULL ? state_of(timer) : IDLE;
+    int64_t wait_ns = delay_ns > 0 ? delay_ns : 0;
+    if (state != DUE && (state != ARMED || !weir__heap_contains(&timer->node)))
         return -EINVAL;
     if (!weir_executor_is_current(timer->executor))
         return -EPERM;
+    if (state == DUE)
+        return rearm(timer, wait_ns);
     weir__heap_update(&timer->executor->timers, &timer->node,
-                      later(timer->executor->now_ns, delay_ns > 0 ? delay_ns : 0));
+                      later(timer->executor->now_ns, wait_ns));
     return 0;
 }
 
@@ -213,6 +238,11 @@ int weir_timer_cancel(weir_timer *timer)
                 return 0;
             break;
         case DUE:
+            if (weir_executor_is_current(timer->executor)) {
+                take_from_queue(timer);
+                end_cancelled(timer);
+                return 0;
+            }
             if (change(timer, DUE, DUE_CANCELLED))
                 return 0;
             break;

@@ -20,18 +20,16 @@ static bool is_half(const weir_handler_type *type, uint32_t others)
     return type != NULL && (weir__handler_mask(type) & others) == 0;
 }
 
-/* It stands behind this handler then. */
+/* Behind this handler. */
 static bool add_half(weir_ctx *ctx, const weir_handler_type *type, void *arg, uint32_t *serial)
 {
     weir_error error;
     weir_handler_config config = { .type = type, .arg = arg, .place = WEIR_PLACE_AFTER };
     config.base = weir_ctx_name(ctx);
-    if (weir_pipeline_add(weir_ctx_pipeline(ctx), &config, &error) < 0) {
-        weir_ctx_fail(ctx, error.code, "its half '%s': %s", type->name, error.message);
-        return false;
-    }
-    *serial = ctx->next->serial;
-    return true;
+    if (weir__pipeline_add(weir_ctx_pipeline(ctx), &config, serial, &error) == 0)
+        return true;
+    weir_ctx_fail(ctx, error.code, "its half '%s': %s", type->name, error.message);
+    return false;
 }
 
 static void duplex_added(weir_ctx *ctx)

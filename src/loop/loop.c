@@ -51,11 +51,14 @@ static void evict_residents(weir_loop *loop)
     }
 }
 
-void weir__loop_defer(weir_loop *loop, weir_deferred *deferred)
+bool weir__loop_defer(weir_loop *loop, weir_deferred *deferred)
 {
+    if (!weir_executor_is_current(&loop->base) || loop->has_ended)
+        return false;
     deferred->next = NULL;
     *loop->last_deferred = deferred;
     loop->last_deferred = &deferred->next;
+    return true;
 }
 
 /* Those that come in the meantime wait for the end of the next turn. */
@@ -297,6 +300,7 @@ static void let_residents_go(weir_loop *loop)
         poll_io(loop, 0);
         complete(loop);
         run_deferred(loop);
+        weir__notices_run();
     }
     size_t left = (size_t)atomic_load_explicit(&loop->base.channel_count, memory_order_relaxed);
     if (left > 0)
@@ -305,9 +309,11 @@ static void let_residents_go(weir_loop *loop)
     /* On nobody's list any more: whoever ends them finds no loop to take them off. */
     weir_list_node *node = weir__list_first(&loop->evicted);
     while (node != NULL) {
-        weir_list_node *next = weir__list_next(&loop->evicted, node);
-        weir__list_remove(node);
-        node = next;
+        weir_resident *resident = WEIR_CONTAINER(node, weir_resident, node);
+        node = weir__list_next(&loop->evicted, node);
+        weir__list_remove(&resident->node);
+        if (resident->abandon != NULL)
+            resident->abandon(resident);
     }
 }
 
@@ -321,6 +327,7 @@ static void loop_close(weir_executor *executor)
             run_deferred(loop);
             weir__notices_run();
         }
+        loop->has_ended = true;
         /* Its memory stays until the loop's: somebody may be about to wake it. */
         loop->io->type->close(loop->io);
     } else {

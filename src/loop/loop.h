@@ -16,6 +16,7 @@ typedef struct weir_io weir_io;
 typedef struct weir_resident weir_resident;
 struct weir_resident {
     void (*evict)(weir_resident *resident); /* the loop ends: close, and leave. Called once. */
+    void (*abandon)(weir_resident *resident); /* it did not in time; may be NULL */
     weir_list_node node;
 };
 
@@ -47,6 +48,7 @@ struct weir_loop {
     weir_io *io;
     weir_list residents, evicted;
     weir_deferred *first_deferred, **last_deferred;
+    bool has_ended; /* nothing is deferred any more */
     unsigned spins; /* waits in a row that ended early, with nothing to show */
     struct {
         int code;
@@ -74,7 +76,8 @@ void weir__loop_remove(weir_loop *loop, weir_resident *resident);
 /* Whether `ready` may be called. */
 bool weir__watch_is_active(const weir_watch *watch);
 
-/* On the loop's thread. */
-void weir__loop_defer(weir_loop *loop, weir_deferred *deferred);
+/* On the loop's thread: false, and it is not, when the loop has had its last turn, or this is another
+ * thread. */
+bool weir__loop_defer(weir_loop *loop, weir_deferred *deferred);
 
 #endif

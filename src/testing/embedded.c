@@ -230,10 +230,18 @@ static int nothing(void *arg)
     return 0;
 }
 
+/* Inside a handler nothing can be waited for. */
+static bool is_inside(void)
+{
+    return weir_loop_current() != NULL;
+}
+
 int weir_embedded_run(weir_embedded *self)
 {
     if (self == NULL)
         return -EINVAL;
+    if (is_inside())
+        return -EDEADLK;
     if (!self->owns_group)
         return weir_embedded_call(self, nothing, NULL);
     for (int i = 0; i < MOST_TURNS; i++) {
@@ -302,6 +310,7 @@ typedef struct inbox_call {
     weir_call call;
     weir_call_fn fn;
     void *arg;
+    int code;
     weir_promise *promise;
 } inbox_call;
 
@@ -310,7 +319,8 @@ static void run_inbox_call(weir_channel *channel, weir_call *call)
     (void)channel;
     inbox_call *self = WEIR_CONTAINER(call, inbox_call, call);
     weir_promise *promise = self->promise; /* when it is set, the call is gone */
-    weir_promise_set(promise, self->fn(self->arg));
+    self->code = self->fn(self->arg);
+    weir_promise_set(promise, 0);
     weir_promise_release(promise);
 }
 
@@ -320,18 +330,19 @@ static int call_through_inbox(weir_embedded *self, weir_call_fn fn, void *arg)
     weir_promise *promise = weir_promise_new(loop != NULL ? &loop->base : NULL);
     if (promise == NULL)
         return -ENOMEM;
-    inbox_call call = { { .run = run_inbox_call }, fn, arg, weir_promise_retain(promise) };
+    inbox_call call = { { .run = run_inbox_call }, fn, arg, 0, weir_promise_retain(promise) };
     weir__inbox_push(self->channel, &call.call);
     weir_future_await(weir_promise_future(promise));
-    int code = weir_future_code(weir_promise_future(promise));
     weir_promise_release(promise);
-    return code;
+    return call.code;
 }
 
 int weir_embedded_call(weir_embedded *self, weir_call_fn fn, void *arg)
 {
     if (self == NULL || fn == NULL)
         return -EINVAL;
+    if (is_inside())
+        return -EDEADLK;
     return self->owns_group ? call_by_stepping(self, fn, arg) : call_through_inbox(self, fn, arg);
 }
 
