@@ -213,8 +213,8 @@ static void drop_parcel(weir_task *task)
     send_back(parcel);
 }
 
-/* Without memory to carry it: an event with nothing but its name, which is what the handler was called
- * for, can go back with the parcel. */
+/* Without memory to carry it: an event with nothing but its name, which is what the handler was
+ * called for, can go back with the parcel. */
 bool weir__lane_goes_on(weir_ctx *ctx, const weir_event *event)
 {
     weir_parcel *parcel = weir__ctx_lane(ctx)->current;

@@ -11,8 +11,8 @@ typedef struct weir_parcel {
     weir_call back;
     weir_ctx *ctx;
     weir_event event;
-    int code;       /* why it could not be delivered; 0: it was */
-    bool goes_on;   /* when it is back, the event goes on from the handler's place */
+    int code;     /* why it could not be delivered; 0: it was */
+    bool goes_on; /* when it is back, the event goes on from the handler's place */
     _Alignas(8) char room[];
 } weir_parcel;
 
@@ -27,7 +27,7 @@ typedef struct weir_lane {
     bool is_adding, is_failed, is_removed;
     bool is_unknown;      /* `added` never reached it, so `removed` must not */
     weir_parcel *current; /* what it is being called for */
-    weir_error *failure; /* where a failing `added` says so */
+    weir_error *failure;  /* where a failing `added` says so */
     weir_list timers;
 
     weir_parcel
@@ -54,8 +54,8 @@ void weir__lane_init(weir_lane *lane, weir_executor *executor);
 /* Carries an event to the handler of a context. On the loop. */
 void weir__lane_send(weir_ctx *ctx, const weir_event *event);
 
-/* Sends an event on with what the handler of a context is being called for: false when that cannot be.
- * On its executor. */
+/* Sends an event on with what the handler of a context is being called for: false when that cannot
+ * be. On its executor. */
 bool weir__lane_goes_on(weir_ctx *ctx, const weir_event *event);
 
 /* The executor of a group that serves a channel: NULL without memory. On the loop, or before the

@@ -35,7 +35,7 @@ typedef struct weir_outbound {
     weir_write *first, *unflushed, *last;
     _Atomic(size_t) bytes; /* of all that is in it; others read it, too */
     bool is_started;       /* bytes of the first one were handed to an operation */
-    int lost;              /* why a message without a promise could not be sent; the owner's to tell */
+    int lost; /* why a message without a promise could not be sent; the owner's to tell */
     _Atomic(uint64_t) bytes_out, messages_out; /* that were sent */
 } weir_outbound;
 

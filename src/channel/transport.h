@@ -43,9 +43,9 @@ typedef struct weir_transport {
     /* Everything is sent: tells the other side that no more comes. NULL: it cannot do that. */
     void (*shutdown)(weir_channel *channel, weir_promise *promise);
 
-    /* Ends what is under way: true when nothing is, else weir__channel_quiet is called when that has
-     * happened. May be called again, before and after that. Without `is_closing` the channel only
-     * moves: bytes on their way must get there, or stay in the queue. */
+    /* Ends what is under way: true when nothing is, else weir__channel_quiet is called when that
+     * has happened. May be called again, before and after that. Without `is_closing` the channel
+     * only moves: bytes on their way must get there, or stay in the queue. */
     bool (*quiesce)(weir_channel *channel, bool is_closing);
 
     /* Closes it; nothing is under way. Any thread. */

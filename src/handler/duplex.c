@@ -50,7 +50,7 @@ static void duplex_added(weir_ctx *ctx)
 
 static void remove_half(weir_ctx *ctx, uint32_t serial)
 {
-    weir_ctx *half = weir__pipeline_find_serial(weir_ctx_pipeline(ctx), serial);
+    weir_ctx *half = weir__pipeline_find_serial(weir_ctx_pipeline(ctx), serial, false);
     if (half != NULL)
         weir_ctx_remove(half);
 }

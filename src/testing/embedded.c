@@ -4,6 +4,7 @@
 #include "base/list.h"
 #include "channel/channel.h"
 #include "channel/inbox.h"
+#include "testing/script_io.h"
 
 #include <weir/buf.h>
 #include <weir/clock.h>
@@ -688,6 +689,7 @@ void weir_embedded_free(weir_embedded *self)
         weir_embedded_run(self);
         weir_group_shutdown(self->group, 0, 0);
         weir_group_free(self->group);
+        weir__script_wait_until_free(self->script);
         weir_script_free(self->script);
     }
     while ((msg = weir_embedded_read_inbound(self)) != NULL ||

@@ -22,6 +22,14 @@ int weir_script_new(weir_script **out)
     return 0;
 }
 
+void weir__script_wait_until_free(weir_script *script)
+{
+    weir__script_lock(script);
+    while (script->is_open)
+        pthread_cond_wait(&script->changed, &script->lock);
+    weir__script_unlock(script);
+}
+
 void weir_script_free(weir_script *script)
 {
     if (script == NULL)

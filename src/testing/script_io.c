@@ -526,6 +526,7 @@ static void script_destroy(weir_io *base)
     weir_script *script = script_of(base);
     weir__script_lock(script);
     script->is_open = script->is_woken = false;
+    pthread_cond_broadcast(&script->changed);
     weir__script_unlock(script);
 }
 

@@ -50,4 +50,7 @@ static inline bool weir__script_is_number(int fd)
     return fd >= 0 && fd < WEIR_SCRIPT_DESCRIPTORS;
 }
 
+/* The loop's memory may be held a moment longer than its group, by who is just waking it. */
+void weir__script_wait_until_free(weir_script *script);
+
 #endif

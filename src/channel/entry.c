@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/* Where events of others enter a pipeline: what everybody may call, on any thread. */
+#include "channel/inbox.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+static weir_channel *channel_of(weir_pipeline *pipeline)
+{
+    return pipeline->head.channel;
+}
+
+/* As long as its handlers have not been added nothing shall go past them, nor before what waited
+ * for that. */
+static inline bool waits_for_loop(const weir_channel *channel)
+{
+    return weir__channel_loop(channel) == NULL || channel->has_kept;
+}
+
+/* Starts an event of somebody's outside the pipeline. */
+static void begin(weir_channel *channel, const weir_event *event, bool flushes)
+{
+    weir_owner owner = weir__channel_owner(channel);
+    if (owner == WEIR_OWNER_NOBODY) {
+        /* There is no pipeline any more, and closing it has succeeded. */
+        if (event->msg != NULL)
+            weir_msg_release(event->msg);
+        weir__promise_end(event->promise, event->kind == WEIR_OP_CLOSE ? 0 : WEIR_ECLOSED);
+    } else if (owner == WEIR_OWNER_OTHERS) {
+        weir__inbox_send(channel, NULL, event, flushes);
+    } else if (__builtin_expect(waits_for_loop(channel), 0) && event->kind != WEIR_OP_CLOSE) {
+        weir__inbox_keep(channel, event, flushes);
+    } else {
+        weir__event_enter(channel, event);
+        if (flushes)
+            weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });
+    }
+}
+
+void weir_pipeline_fire_event(weir_pipeline *pipeline, weir_msg *event)
+{
+    if (pipeline == NULL || event == NULL)
+        weir_msg_release(event);
+    else
+        begin(channel_of(pipeline), &(weir_event){ .kind = WEIR_EV_EVENT, .msg = event }, false);
+}
+
+void weir_pipeline_fire_read(weir_pipeline *pipeline, weir_msg *msg)
+{
+    if (pipeline == NULL || msg == NULL)
+        weir_msg_release(msg);
+    else
+        begin(channel_of(pipeline), &(weir_event){ .kind = WEIR_EV_READ, .msg = msg }, false);
+}
+
+void weir_pipeline_fire_read_complete(weir_pipeline *pipeline)
+{
+    if (pipeline != NULL)
+        begin(channel_of(pipeline), &(weir_event){ .kind = WEIR_EV_READ_COMPLETE }, false);
+}
+
+void weir_pipeline_fire_error(weir_pipeline *pipeline, int code, const char *format, ...)
+{
+    weir_error error;
+    va_list args;
+    if (pipeline == NULL || format == NULL)
+        return;
+    va_start(args, format);
+    weir__error_set_args(&error, code, "pipeline", format, args);
+    va_end(args);
+    begin(channel_of(pipeline), &(weir_event){ .kind = WEIR_EV_ERROR, .error = &error }, false);
+}
+
+/* What everybody calls ----------------------------------------------------------------------- */
+
+/* NULL for a channel completes the promise, too: nobody shall wait for it in vain. */
+static bool is_refused(const weir_channel *channel, weir_promise *promise)
+{
+    if (channel == NULL)
+        weir__promise_end(promise, -EINVAL);
+    return channel == NULL;
+}
+
+void weir_channel_bind(weir_channel *channel, const weir_address *local, weir_promise *promise)
+{
+    if (!is_refused(local != NULL ? channel : NULL, promise))
+        begin(channel, &(weir_event){ .kind = WEIR_OP_BIND, .address = local, .promise = promise },
+              false);
+}
+
+void weir_channel_connect(weir_channel *channel, const weir_address *remote,
+                          const weir_address *local, weir_promise *promise)
+{
+    weir_event event = { .kind = WEIR_OP_CONNECT, .promise = promise };
+    event.address = remote;
+    event.local = local;
+    if (!is_refused(remote != NULL ? channel : NULL, promise))
+        begin(channel, &event, false);
+}
+
+void weir_channel_disconnect(weir_channel *channel, weir_promise *promise)
+{
+    if (!is_refused(channel, promise))
+        begin(channel, &(weir_event){ .kind = WEIR_OP_DISCONNECT, .promise = promise }, false);
+}
+
+void weir_channel_read(weir_channel *channel)
+{
+    if (channel != NULL)
+        begin(channel, &(weir_event){ .kind = WEIR_OP_READ }, false);
+}
+
+/* On its loop, and nothing waits that has to go before. */
+static inline bool is_straight(const weir_channel *channel)
+{
+    const weir_loop *loop = weir__channel_loop(channel);
+    return loop != NULL && weir_executor_is_current(&loop->base) && !channel->has_kept &&
+           weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED;
+}
+
+static __attribute__((noinline)) void write_from_outside(weir_channel *channel, weir_msg *msg,
+                                                         weir_promise *promise, bool flushes)
+{
+    if (channel == NULL || msg == NULL) {
+        weir_msg_release(msg);
+        weir__promise_end(promise, -EINVAL);
+        return;
+    }
+    begin(channel, &(weir_event){ .kind = WEIR_OP_WRITE, .msg = msg, .promise = promise }, flushes);
+}
+
+void weir_channel_write(weir_channel *channel, weir_msg *msg, weir_promise *promise)
+{
+    if (channel != NULL && is_straight(channel) && msg != NULL)
+        weir_ctx_write(&channel->pipeline.tail, msg, promise);
+    else
+        write_from_outside(channel, msg, promise, false);
+}
+
+void weir_channel_flush(weir_channel *channel)
+{
+    if (channel != NULL && is_straight(channel))
+        weir_ctx_flush(&channel->pipeline.tail);
+    else if (channel != NULL)
+        begin(channel, &(weir_event){ .kind = WEIR_OP_FLUSH }, false);
+}
+
+void weir_channel_write_and_flush(weir_channel *channel, weir_msg *msg, weir_promise *promise)
+{
+    if (channel == NULL || !is_straight(channel) || msg == NULL) {
+        write_from_outside(channel, msg, promise, true);
+        return;
+    }
+    weir_ctx_write(&channel->pipeline.tail, msg, promise);
+    weir_ctx_flush(&channel->pipeline.tail);
+}
+
+void weir_channel_shutdown(weir_channel *channel, weir_promise *promise)
+{
+    if (!is_refused(channel, promise))
+        begin(channel, &(weir_event){ .kind = WEIR_OP_SHUTDOWN, .promise = promise }, false);
+}
+
+void weir_channel_close(weir_channel *channel, weir_promise *promise)
+{
+    if (!is_refused(channel, promise))
+        begin(channel, &(weir_event){ .kind = WEIR_OP_CLOSE, .promise = promise }, false);
+}
+
+void weir_channel_deregister(weir_channel *channel, weir_promise *promise)
+{
+    if (!is_refused(channel, promise))
+        begin(channel, &(weir_event){ .kind = WEIR_OP_DEREGISTER, .promise = promise }, false);
+}
