@@ -153,6 +153,13 @@ void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paus
 /* Tells something behind all that was completed before. It holds a reference of its own. */
 void weir__channel_queue_notice(weir_channel *channel, weir_notice *notice);
 
+/* What is queued, with what other threads have written and the loop has not seen yet. Any thread.
+ */
+size_t weir__channel_pending_bytes(const weir_channel *channel);
+
+/* A notice: the pipeline hears whether it is writable, if that is another than it heard last. */
+void weir__channel_tell_writability(weir_notice *notice);
+
 /* The water marks or what is queued has changed. */
 void weir__channel_weigh(weir_channel *channel);
 

@@ -623,6 +623,259 @@ static void s078_queue_of_sixteen_takes_sixteen_timers_a_pass(void **state)
     weir_group_free(group);
 }
 
+/* Due, but not yet its turn ---------------------------------------------------------------------
+ */
+
+/* A task that stands before the timer in the queue, on an executor that is stepped by hand. */
+typedef struct overtaker {
+    weir_virtual_clock clock;
+    weir_group *group;
+    weir_executor *executor;
+    weir_call_fn act;
+    bool shuts_down;
+    clockwork *due, *other; /* `other` comes due together with it, behind it */
+    int code, cancels;      /* what the act returned, and what had been told by then */
+    size_t timers_before;   /* that waited for their time */
+} overtaker;
+
+static int cancel_due(void *arg)
+{
+    return weir_timer_cancel(&((overtaker *)arg)->due->timer);
+}
+
+static int reschedule_due(void *arg)
+{
+    return weir_timer_reschedule(&((overtaker *)arg)->due->timer, 50);
+}
+
+static int overtake(void *arg)
+{
+    overtaker *self = arg;
+    self->timers_before = stats_of(self->executor).timers;
+    if (self->shuts_down)
+        assert_int_equal(weir_group_shutdown(self->group, 0, 0), 0);
+    self->code = self->act(self);
+    self->cancels = cancels_of(self->due);
+    if (self->act == cancel_due) {
+        free(self->due);
+        self->due = NULL;
+    }
+    return 0;
+}
+
+static int schedule_both(void *arg)
+{
+    overtaker *self = arg;
+    assert_int_equal(weir_timer_schedule(&self->due->timer, self->executor, 10), 0);
+    return weir_timer_schedule(&self->other->timer, self->executor, 10);
+}
+
+/* The timers come due in the pass in which the task runs, and stand behind it. */
+static void overtaker_begin(overtaker *self, weir_call_fn act, int bound)
+{
+    weir_virtual_clock_init(&self->clock, START_NS);
+    self->group = new_group(&(weir_group_config){
+        .count = 1, .is_manual = true, .clock = &self->clock.clock, .max_pending_tasks = bound });
+    self->executor = weir_group_at(self->group, 0);
+    self->act = act;
+    self->due = malloc(sizeof *self->due);
+    self->other = malloc(sizeof *self->other);
+    assert_true(self->due != NULL && self->other != NULL);
+    *self->due = CLOCKWORK;
+    *self->other = CLOCKWORK;
+    assert_int_equal(weir_executor_execute(self->executor, schedule_both, self), 0);
+    assert_int_equal(weir_group_step(self->group), 1);
+    assert_int_equal(stats_of(self->executor).timers, 2);
+    weir_virtual_clock_advance(&self->clock, 10);
+    assert_int_equal(weir_executor_execute(self->executor, overtake, self), 0);
+}
+
+static void overtaker_end(overtaker *self)
+{
+    assert_int_equal(weir_group_shutdown(self->group, 0, 0), 0);
+    assert_int_equal(weir_future_await(weir_group_terminated(self->group)), 0);
+    weir_group_free(self->group);
+    free(self->due);
+    free(self->other);
+}
+
+static const int bounds[] = { 0, 16 };
+
+static void a_due_timer_is_cancelled_at_once_and_may_be_freed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        overtaker o = { .shuts_down = false };
+        overtaker_begin(&o, cancel_due, bounds[i]);
+        assert_int_equal(weir_group_step(o.group), 1);
+        assert_int_equal(o.timers_before, 0); /* it was due */
+        assert_int_equal(o.code, 0);
+        assert_int_equal(o.cancels, 1);
+        assert_int_equal(fires_of(o.other), 1);
+        assert_int_equal(stats_of(o.executor).tasks_queued, 0);
+        assert_int_equal(weir_group_step(o.group), 0);
+        overtaker_end(&o);
+    }
+}
+
+static void a_due_timer_that_is_rescheduled_fires_once_at_its_new_time(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        overtaker o = { .shuts_down = false };
+        overtaker_begin(&o, reschedule_due, bounds[i]);
+        assert_int_equal(weir_group_step(o.group), 1);
+        assert_int_equal(o.timers_before, 0);
+        assert_int_equal(o.code, 0);
+        assert_int_equal(fires_of(o.due), 0);
+        assert_int_equal(fires_of(o.other), 1);
+        assert_int_equal(stats_of(o.executor).tasks_queued, 0);
+        assert_int_equal(stats_of(o.executor).timers, 1);
+        weir_virtual_clock_advance(&o.clock, 49);
+        weir_group_step(o.group);
+        assert_int_equal(fires_of(o.due), 0);
+        weir_virtual_clock_advance(&o.clock, 1);
+        weir_group_step(o.group);
+        assert_int_equal(fires_of(o.due), 1);
+        weir_virtual_clock_advance(&o.clock, 1000);
+        weir_group_step(o.group);
+        assert_int_equal(fires_of(o.due), 1);
+        assert_int_equal(cancels_of(o.due), 0);
+        overtaker_end(&o);
+    }
+}
+
+static void a_due_timer_is_cancelled_at_once_during_shutdown(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        overtaker o = { .shuts_down = true };
+        overtaker_begin(&o, cancel_due, bounds[i]);
+        assert_int_equal(weir_group_step(o.group), 1);
+        assert_int_equal(o.timers_before, 0);
+        assert_int_equal(o.code, 0);
+        assert_int_equal(o.cancels, 1);
+        overtaker_end(&o);
+    }
+}
+
+/* There is no later any more: it is cancelled instead. */
+static void a_due_timer_that_is_rescheduled_during_shutdown_is_cancelled(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        overtaker o = { .shuts_down = true };
+        overtaker_begin(&o, reschedule_due, bounds[i]);
+        assert_int_equal(weir_group_step(o.group), 1);
+        assert_int_equal(o.timers_before, 0);
+        assert_int_equal(o.code, WEIR_ESHUTDOWN);
+        assert_int_equal(o.cancels, 1);
+        weir_virtual_clock_advance(&o.clock, 1000);
+        weir_group_step(o.group);
+        assert_int_equal(fires_of(o.due), 0);
+        assert_int_equal(cancels_of(o.due), 1);
+        overtaker_end(&o);
+    }
+}
+
+/* What was taken out of a full queue makes room. */
+static int cancel_crowd(void *arg)
+{
+    crowd *self = arg;
+    int cancelled = 0;
+    for (int i = 0; i < CROWD; i++)
+        cancelled += weir_timer_cancel(&self->timers[i].timer) == 0;
+    return cancelled == CROWD ? 0 : -EINVAL;
+}
+
+static void due_timers_that_are_cancelled_make_room_in_the_queue(void **state)
+{
+    (void)state;
+    static crowd c;
+    weir_virtual_clock clock;
+    weir_virtual_clock_init(&clock, 0);
+    weir_group *group = new_group(&(weir_group_config){
+        .count = 1, .is_manual = true, .clock = &clock.clock, .max_pending_tasks = 16 });
+    c.executor = weir_group_at(group, 0);
+    atomic_store(&c.next, 0);
+    assert_int_equal(weir_executor_execute(c.executor, schedule_crowd, &c), 0);
+    assert_int_equal(weir_group_step(group), 1);
+    weir_virtual_clock_advance(&clock, 100);
+    weir_future *future = NULL;
+    assert_int_equal(weir_executor_submit(c.executor, cancel_crowd, &c, &future), 0);
+    weir_group_step(group);
+    assert_int_equal(weir_future_code(future), 0);
+    weir_future_release(future);
+    assert_int_equal(atomic_load(&c.next), 0);
+    assert_int_equal(stats_of(c.executor).tasks_queued, 0);
+    for (int i = 0; i < CROWD; i++)
+        assert_int_equal(cancels_of(&c.timers[i]), 1);
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(weir_executor_execute(c.executor, add_one, &c.next), 0);
+    assert_int_equal(weir_executor_execute(c.executor, add_one, &c.next), -EAGAIN);
+    weir_group_step(group);
+    assert_int_equal(atomic_load(&c.next), 16);
+    weir_group_free(group);
+}
+
+/* One thread reschedules what is due, another one cancels: each schedule ends in one of the two. */
+enum { DUES = 64, DUE_ROUNDS = 200 };
+
+typedef struct rush {
+    weir_executor *executor;
+    clockwork timers[DUES];
+    int accepted; /* the executor's */
+    atomic_bool may_end;
+} rush;
+
+static int reschedule_rush(weir_timer *first)
+{
+    rush *self = WEIR_CONTAINER(first, rush, timers[0].timer);
+    for (int i = 1; i < DUES; i++)
+        weir_timer_reschedule(&self->timers[i].timer, i % 2 * 1000);
+    return clockwork_fire(first);
+}
+
+static int schedule_rush(void *arg)
+{
+    rush *self = arg;
+    for (int i = 0; i < DUES; i++)
+        self->accepted += weir_timer_schedule(&self->timers[i].timer, self->executor, 0) == 0;
+    return 0;
+}
+
+static void *cancel_rush(void *arg)
+{
+    rush *self = arg;
+    while (!atomic_load(&self->may_end)) {
+        for (int i = DUES - 1; i > 0; i--)
+            weir_timer_cancel(&self->timers[i].timer);
+    }
+    return NULL;
+}
+
+static void due_timers_are_rescheduled_while_another_thread_cancels(void **state)
+{
+    (void)state;
+    static rush r;
+    pthread_t thread;
+    weir_group *group = new_group_of(1);
+    r = (rush){ .executor = weir_group_at(group, 0) };
+    for (int i = 0; i < DUES; i++)
+        r.timers[i] = CLOCKWORK;
+    r.timers[0].timer.fire = reschedule_rush;
+    assert_int_equal(pthread_create(&thread, NULL, cancel_rush, &r), 0);
+    for (int i = 0; i < DUE_ROUNDS; i++)
+        assert_int_equal(call_on(r.executor, schedule_rush, &r), 0);
+    atomic_store(&r.may_end, true);
+    pthread_join(thread, NULL);
+    end_group(group);
+    int ends = 0;
+    for (int i = 0; i < DUES; i++)
+        ends += fires_of(&r.timers[i]) + cancels_of(&r.timers[i]);
+    assert_int_equal(ends, r.accepted);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -649,6 +902,12 @@ int main(void)
         weir_case(function_is_called_later),
         weir_case(s074_eight_threads_schedule_and_cancel),
         weir_case(s078_queue_of_sixteen_takes_sixteen_timers_a_pass),
+        weir_case(a_due_timer_is_cancelled_at_once_and_may_be_freed),
+        weir_case(a_due_timer_that_is_rescheduled_fires_once_at_its_new_time),
+        weir_case(a_due_timer_is_cancelled_at_once_during_shutdown),
+        weir_case(a_due_timer_that_is_rescheduled_during_shutdown_is_cancelled),
+        weir_case(due_timers_that_are_cancelled_make_room_in_the_queue),
+        weir_case(due_timers_are_rescheduled_while_another_thread_cancels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

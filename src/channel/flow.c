@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT */
+/* What flows through a channel: reading, writing, and how much of it. */
+#include "base/counter.h"
+#include "channel/extras.h"
+#include "channel/inbox.h"
+
+#include <weir/log.h>
+
+#include <errno.h>
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+static void update_reading(weir_channel *channel)
+{
+    bool is_active = weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE;
+    bool is_wanted = (channel->is_read_wanted || channel->is_in_batch) && is_active &&
+                     channel->pauses == 0 && !channel->is_input_ended;
+    if (is_wanted == channel->is_reading)
+        return;
+    channel->is_reading = is_wanted;
+    if (is_wanted)
+        channel->transport->start_reading(channel);
+    else
+        channel->transport->stop_reading(channel);
+}
+
+void weir__channel_read_now(weir_channel *channel)
+{
+    channel->is_read_wanted = true;
+    update_reading(channel);
+}
+
+void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read)
+{
+    bool was_auto_read = channel->is_auto_read;
+    channel->is_auto_read = is_auto_read;
+    if (is_auto_read && !was_auto_read) {
+        weir_channel_read(channel);
+    } else if (!is_auto_read && was_auto_read) {
+        channel->is_read_wanted = false;
+        channel->is_in_batch = false;
+        update_reading(channel);
+    }
+}
+
+void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paused)
+{
+    uint8_t pauses = is_paused ? channel->pauses | reason : channel->pauses & (uint8_t)~reason;
+    if (pauses == channel->pauses)
+        return;
+    channel->pauses = pauses;
+    update_reading(channel);
+}
+
+/* A request for reads is used up by the first of a batch; one that comes meanwhile is for the
+ * next. */
+void weir__channel_read(weir_channel *channel, weir_msg *msg)
+{
+    if (!channel->is_in_batch) {
+        channel->is_in_batch = true;
+        channel->is_read_wanted = false;
+    }
+    weir__counter_add(&channel->messages_in, 1);
+    weir__counter_add(&channel->bytes_in, weir_msg_size(msg));
+    weir_ctx_fire_read(&channel->pipeline.head, msg);
+}
+
+void weir__channel_read_complete(weir_channel *channel)
+{
+    channel->is_in_batch = false;
+    weir__pipeline_fire(channel, WEIR_EV_READ_COMPLETE);
+    update_reading(channel);
+}
+
+void weir__channel_read_ended(weir_channel *channel, int code)
+{
+    if (channel->is_input_ended || weir__channel_is_closing(channel))
+        return;
+    channel->is_input_ended = true;
+    update_reading(channel);
+    if (code < 0) {
+        weir__pipeline_fire_code(channel, code, "reading failed");
+        weir__channel_close_now(channel, NULL);
+    } else if ((!channel->allows_half_closure && !weir__channel_is_finishing(channel)) ||
+               channel->is_output_shut) {
+        weir__channel_close_now(channel, NULL);
+    } else {
+        weir__event_enter(channel,
+                          &(weir_event){ .kind = WEIR_EV_EVENT, .msg = &weir_event_input_closed });
+    }
+}
+
+/* Writing -------------------------------------------------------------------------------------- */
+
+__attribute__((cold)) void weir__channel_lost(weir_channel *channel, int code)
+{
+    /* First, so that a handler that answers with another write does not lose that, too. */
+    if (channel->transport->is_stream)
+        weir__channel_close_now(channel, NULL);
+    if (channel->is_telling_loss)
+        return; /* a datagram in answer to the error is lost as well: once is enough */
+    channel->is_telling_loss = true;
+    weir__pipeline_fire_code(channel, code, "a write failed");
+    channel->is_telling_loss = false;
+}
+
+static bool is_unwritable(const weir_channel *channel)
+{
+    return atomic_load_explicit(&channel->unwritable, memory_order_relaxed) != 0;
+}
+
+/* Mostly it is below the mark and was before. */
+static inline void weigh_if_needed(weir_channel *channel)
+{
+    if (weir__outbound_bytes(&channel->outbound) > channel->high_bytes ||
+        channel->is_told_unwritable || is_unwritable(channel))
+        weir__channel_weigh(channel);
+}
+
+/* 0 when the message may be queued. */
+static inline int check_write(weir_channel *channel, const weir_msg *msg, size_t size,
+                              weir_promise *promise)
+{
+    const weir_transport *transport = channel->transport;
+    size_t room = (size_t)weir__channel_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES);
+    size_t bytes = weir__outbound_bytes(&channel->outbound);
+    if (weir__channel_is_closing(channel))
+        return WEIR_ECLOSED;
+    if (channel->is_output_ended)
+        return -EPIPE;
+    if (transport->takes != NULL && !transport->takes(channel, msg))
+        return -EOPNOTSUPP;
+    if (bytes > room || weir__write_weight(size) > room - bytes)
+        return WEIR_ELIMIT;
+    if (promise == NULL || !weir_future_is_done(weir_promise_future(promise)))
+        return 0;
+    if (weir_future_code(weir_promise_future(promise)) != -ECANCELED)
+        weir_log(WEIR_LOG_ERROR, "channel",
+                 "%08llx: a write was dropped, because its promise was complete before",
+                 (unsigned long long)channel->id);
+    return -ECANCELED;
+}
+
+/* Out of the way: what an error needs on the stack is not for every write. */
+static __attribute__((noinline, cold)) void refuse_write(weir_channel *channel, weir_msg *msg,
+                                                         weir_promise *promise, int code)
+{
+    /* Promises are completed in the order of the writes: this one behind those that the close
+     * fails. */
+    if (code == WEIR_ECLOSED && promise != NULL && !weir__outbound_is_empty(&channel->outbound) &&
+        weir__outbound_add(&channel->outbound, channel->spare, msg, 0, promise) == 0)
+        return;
+    weir_msg_release(msg);
+    if (promise != NULL)
+        weir_promise_set(promise, code);
+    else if (code != WEIR_ECLOSED)
+        weir__channel_lost(channel, code);
+}
+
+void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise)
+{
+    size_t size = weir_msg_size(msg);
+    int code = check_write(channel, msg, size, promise);
+    if (code == 0)
+        code = weir__outbound_add(&channel->outbound, channel->spare, msg, size, promise);
+    if (code == 0)
+        weigh_if_needed(channel);
+    else
+        refuse_write(channel, msg, promise, code);
+}
+
+static void shut_output(weir_channel *channel)
+{
+    weir_promise *promise = channel->shutdown_promise;
+    channel->shutdown_promise = NULL;
+    channel->is_output_shut = true;
+    if (channel->transport->shutdown != NULL)
+        channel->transport->shutdown(channel, promise);
+    else
+        weir__promise_end(promise, -EOPNOTSUPP);
+    weir_promise_release(promise);
+    if (channel->is_input_ended)
+        weir__channel_close_now(channel, NULL);
+    else
+        weir__finish_output_shut(channel);
+}
+
+static void shut_output_when_sent(weir_channel *channel)
+{
+    if (channel->is_output_ended && !channel->is_output_shut &&
+        weir__outbound_is_empty(&channel->outbound) &&
+        weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE)
+        shut_output(channel);
+}
+
+void weir__channel_resume_output(weir_channel *channel)
+{
+    if (weir__outbound_has_flushed(&channel->outbound) && !channel->is_leaving &&
+        weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE)
+        channel->transport->flush(channel);
+    shut_output_when_sent(channel);
+}
+
+/* What is flushed before the channel is connected goes out when it is. */
+void weir__channel_flush_now(weir_channel *channel)
+{
+    if (weir__channel_is_closing(channel))
+        return; /* what was flushed before has had its attempt, the rest fails */
+    weir__outbound_flush(&channel->outbound);
+    weir__channel_resume_output(channel);
+}
+
+static __attribute__((noinline, cold)) void sending_failed(weir_channel *channel, int code)
+{
+    weir_outbound *queue = &channel->outbound;
+    bool has_lost = weir__outbound_fail(queue, channel->spare, code);
+    weir__channel_weigh(channel);
+    weir__channel_close_now(channel, NULL);
+    if (has_lost)
+        weir__pipeline_fire_code(channel, code, "sending failed");
+}
+
+void weir__channel_sent(weir_channel *channel, int code)
+{
+    if (code < 0) {
+        sending_failed(channel, code);
+        return;
+    }
+    weigh_if_needed(channel);
+    int lost = channel->outbound.lost;
+    channel->outbound.lost = 0;
+    if (lost < 0)
+        weir__channel_lost(channel, lost);
+    shut_output_when_sent(channel);
+}
+
+void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise)
+{
+    if (channel->is_output_ended) {
+        weir__promise_end(promise, channel->is_output_shut ? 0 : -EALREADY);
+        return;
+    }
+    channel->is_output_ended = true;
+    channel->shutdown_promise = weir_promise_retain(promise);
+    weir__channel_flush_now(channel);
+}
+
+/* Writability ---------------------------------------------------------------------------------- */
+
+/* Crossings that undid each other meanwhile are nobody's concern. */
+void weir__channel_tell_writability(weir_notice *notice)
+{
+    weir_channel *channel = WEIR_CONTAINER(notice, weir_channel, writability);
+    channel->is_writability_queued = false;
+    if (channel->is_told_unwritable != is_unwritable(channel)) {
+        channel->is_told_unwritable = is_unwritable(channel);
+        if (!weir__channel_is_closing(channel))
+            weir__pipeline_fire(channel, WEIR_EV_WRITABILITY);
+    }
+    weir_channel_release(channel);
+}
+
+void weir__channel_weigh(weir_channel *channel)
+{
+    size_t bytes = weir__outbound_bytes(&channel->outbound);
+    if (bytes > channel->high_bytes)
+        atomic_fetch_or_explicit(&channel->unwritable, WEIR__UNWRITABLE, memory_order_relaxed);
+    else if (bytes <= channel->low_bytes && is_unwritable(channel))
+        atomic_fetch_and_explicit(&channel->unwritable, ~WEIR__UNWRITABLE, memory_order_relaxed);
+    bool is_paused = channel->pauses & WEIR__PAUSE_UNWRITABLE;
+    if (is_paused || channel->pauses_when_unwritable)
+        weir__channel_set_pause(channel, WEIR__PAUSE_UNWRITABLE,
+                                channel->pauses_when_unwritable && is_unwritable(channel));
+    if (channel->is_writability_queued || channel->is_told_unwritable == is_unwritable(channel))
+        return;
+    channel->is_writability_queued = true;
+    weir_channel_retain(channel);
+    weir__channel_queue_notice(channel, &channel->writability);
+}
+
+int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable)
+{
+    if (channel == NULL || reason < 1 || reason > 31)
+        return -EINVAL;
+    if (is_writable)
+        atomic_fetch_and_explicit(&channel->unwritable, ~(1u << reason), memory_order_relaxed);
+    else
+        atomic_fetch_or_explicit(&channel->unwritable, 1u << reason, memory_order_relaxed);
+    weir_owner owner = weir__channel_owner(channel);
+    if (owner == WEIR_OWNER_ME)
+        weir__channel_weigh(channel);
+    else if (owner == WEIR_OWNER_OTHERS)
+        weir__inbox_push_missed(channel, WEIR__MISSED_WEIGH);
+    return 0;
+}
+
+/* With what other threads have written, and the loop has not seen yet. */
+size_t weir__channel_pending_bytes(const weir_channel *channel)
+{
+    return weir__outbound_bytes(&channel->outbound) +
+           atomic_load_explicit(&channel->inbox_bytes, memory_order_relaxed);
+}
+
+bool weir_channel_is_writable(const weir_channel *channel)
+{
+    return channel != NULL && !is_unwritable(channel) &&
+           weir__channel_pending_bytes(channel) <= channel->high_bytes &&
+           !weir__channel_is_closing(channel);
+}
+
+size_t weir_channel_bytes_before_unwritable(const weir_channel *channel)
+{
+    if (!weir_channel_is_writable(channel))
+        return 0;
+    size_t high = channel->high_bytes, bytes = weir__channel_pending_bytes(channel);
+    return bytes <= high ? high - bytes + 1 : 0;
+}
+
+size_t weir_channel_bytes_before_writable(const weir_channel *channel)
+{
+    if (channel == NULL)
+        return 0;
+    size_t pending = weir__channel_pending_bytes(channel);
+    bool is_above = atomic_load_explicit(&channel->unwritable, memory_order_relaxed) &
+                        WEIR__UNWRITABLE ||
+                    pending > channel->high_bytes;
+    return is_above && pending > channel->low_bytes ? pending - channel->low_bytes : 0;
+}
