@@ -33,13 +33,13 @@ struct weir_channel {
 
     /* Any thread's. */
     _Atomic(uint32_t) refs;
-    _Atomic(uint32_t) anchors;    /* what keeps its memory: promises, and the references as one */
-    _Atomic(uint32_t) unwritable; /* reasons against writing, one bit each */
-    _Atomic(weir_loop *) loop;    /* NULL before the first, and when it is over */
+    _Atomic(uint32_t) anchors;     /* what keeps its memory: promises, and the references as one */
+    _Atomic(uint32_t) unwritable;  /* reasons against writing, one bit each */
+    _Atomic(bool) is_inbox_posted; /* its task is on its way */
+    _Atomic(uint8_t) missed;       /* calls there was no memory for */
+    _Atomic(weir_loop *) loop;     /* NULL before the first, and when it is over */
     _Atomic(weir_mpsc_node *) inbox; /* calls from elsewhere, see inbox.c */
     _Atomic(size_t) inbox_bytes;     /* of writes among them */
-    _Atomic(bool) is_inbox_posted;   /* its task is on its way */
-    _Atomic(uint8_t) missed;         /* calls there was no memory for */
     weir_task inbox_task;            /* takes the inbox to the loop */
     weir_home home;                  /* where its promises' listeners run */
     weir_future closed;

@@ -25,12 +25,12 @@ struct weir_ctx {
     uint8_t state;
     bool is_listed;  /* can be found: under the lock */
     uint32_t serial; /* no other handler of the channel has it */
-    weir_channel *channel;
-    void *arg;
-    char *name;      /* under the lock */
     bool owns_name;  /* it was renamed */
     bool in_error;   /* its executor's: on_error is running */
     bool is_resting; /* removed, and the turn in which that was is over */
+    weir_channel *channel;
+    void *arg;
+    char *name; /* under the lock */
     union {
         weir_deferred deferred; /* frees it, when it is removed */
         weir_error *failure;    /* where a failing `added` says so */

@@ -241,6 +241,8 @@ static void abandon(weir_resident *resident)
     channel->spare = NULL;
 }
 
+static const weir_resident_type resident_type = { .evict = evict, .abandon = abandon };
+
 /* Coming --------------------------------------------------------------------------------------- */
 
 /* The loop does not take it: row 121. */
@@ -260,8 +262,7 @@ static int attach(weir_channel *channel, weir_loop *loop)
 {
     if (!weir_executor_is_current(&loop->base))
         return WEIR_ESHUTDOWN; /* it has ended, and somebody else performs what is left */
-    channel->resident.evict = evict;
-    channel->resident.abandon = abandon;
+    channel->resident.type = &resident_type;
     int code = weir__loop_add(loop, &channel->resident);
     if (code == 0 && channel->transport->attach != NULL) {
         code = channel->transport->attach(channel);

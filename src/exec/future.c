@@ -440,11 +440,11 @@ void weir__promises_add(weir_promise_list *list, weir_promise *promise)
     if (promise == NULL ||
         atomic_exchange_explicit(&promise->is_listed, true, memory_order_acq_rel))
         return;
+    weir_promise **last = &list->first; /* there are hardly ever more than one */
+    while (*last != NULL)
+        last = &(*last)->next;
     promise->next = NULL;
-    if (list->first == NULL)
-        list->last = &list->first;
-    *list->last = weir_promise_retain(promise);
-    list->last = &promise->next;
+    *last = weir_promise_retain(promise);
 }
 
 void weir__promises_complete(weir_promise_list *list, int code)

@@ -48,7 +48,7 @@ struct weir_promise {
 /* A list of promises to complete together, in order, for who must not allocate. Retains what it
  * takes; one that waits in such a list already is completed by that. */
 typedef struct weir_promise_list {
-    weir_promise *first, **last;
+    weir_promise *first;
 } weir_promise_list;
 
 void weir__promises_add(weir_promise_list *list, weir_promise *promise);

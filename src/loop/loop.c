@@ -47,7 +47,7 @@ static void evict_residents(weir_loop *loop)
     while ((node = weir__list_pop_front(&loop->residents)) != NULL) {
         weir_resident *resident = WEIR_CONTAINER(node, weir_resident, node);
         weir__list_push_back(&loop->evicted, node);
-        resident->evict(resident);
+        resident->type->evict(resident);
     }
 }
 
@@ -312,8 +312,8 @@ static void let_residents_go(weir_loop *loop)
         weir_resident *resident = WEIR_CONTAINER(node, weir_resident, node);
         node = weir__list_next(&loop->evicted, node);
         weir__list_remove(&resident->node);
-        if (resident->abandon != NULL)
-            resident->abandon(resident);
+        if (resident->type->abandon != NULL)
+            resident->type->abandon(resident);
     }
 }
 

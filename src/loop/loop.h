@@ -14,9 +14,12 @@ typedef struct weir_io weir_io;
 
 /* What lives on a loop and has to go before it: a channel, a watched descriptor. Embedded. */
 typedef struct weir_resident weir_resident;
-struct weir_resident {
-    void (*evict)(weir_resident *resident); /* the loop ends: close, and leave. Called once. */
+typedef struct weir_resident_type {
+    void (*evict)(weir_resident *resident);   /* the loop ends: close, and leave. Called once. */
     void (*abandon)(weir_resident *resident); /* it did not in time; may be NULL */
+} weir_resident_type;
+struct weir_resident {
+    const weir_resident_type *type;
     weir_list_node node;
 };
 
@@ -76,8 +79,8 @@ void weir__loop_remove(weir_loop *loop, weir_resident *resident);
 /* Whether `ready` may be called. */
 bool weir__watch_is_active(const weir_watch *watch);
 
-/* On the loop's thread: false, and it is not, when the loop has had its last turn, or this is another
- * thread. */
+/* On the loop's thread: false, and it is not, when the loop has had its last turn, or this is
+ * another thread. */
 bool weir__loop_defer(weir_loop *loop, weir_deferred *deferred);
 
 #endif

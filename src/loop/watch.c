@@ -104,12 +104,14 @@ static void evict(weir_resident *resident)
     cancel_poll(watch);
 }
 
+static const weir_resident_type resident_type = { .evict = evict };
+
 /* On the loop's thread. */
 static int begin(weir_watch *watch)
 {
     weir_loop *loop = watch->loop;
     watch_room *room = room_of(watch);
-    *room = (watch_room){ .watch = watch, .resident.evict = evict };
+    *room = (watch_room){ .watch = watch, .resident.type = &resident_type };
     room->op = (weir_io_op){ .kind = WEIR_IO_POLL, .file = &room->file, .on_done = on_done };
     int code = loop->io->type->attach(loop->io, &room->file, watch->fd);
     if (code < 0)

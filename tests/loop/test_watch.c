@@ -915,7 +915,8 @@ static void lodger_evict(weir_resident *resident)
 static int move_in(void *arg)
 {
     lodger *self = arg;
-    self->resident.evict = lodger_evict;
+    static const weir_resident_type type = { .evict = lodger_evict };
+    self->resident.type = &type;
     return self->code = weir__loop_add(self->loop, &self->resident);
 }
 

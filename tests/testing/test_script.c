@@ -1026,7 +1026,8 @@ static void echo_evict(weir_resident *resident)
 static int echo_begin(void *arg)
 {
     echo *self = arg;
-    self->resident.evict = echo_evict;
+    static const weir_resident_type type = { .evict = echo_evict };
+    self->resident.type = &type;
     self->in = (weir_io_op){
         .kind = WEIR_IO_RECEIVE, .is_multishot = true, .file = &self->file, .on_done = echo_received
     };
