@@ -60,22 +60,40 @@ bool weir__ctx_fail_added(weir_ctx *ctx, const weir_error *error)
     return is_adding;
 }
 
-/* The executor of the channel's pins, or the group's next one. */
+/* Under the lock. */
+static weir_executor *pinned(const weir_channel_extras *extras, const weir_group *group)
+{
+    const weir_pin *pin = extras->pins;
+    while (pin != NULL && pin->group != group)
+        pin = pin->next;
+    return pin != NULL ? pin->executor : NULL;
+}
+
+/* The one that serves the channel already, or the group's next. Its chooser is the user's, so it is
+ * not asked under the lock. */
 weir_executor *weir__lane_pin(weir_channel *channel, weir_group *group)
 {
     weir_channel_extras *extras = weir__channel_need_extras(channel);
     if (extras == NULL)
         return NULL;
     weir__channel_lock(channel);
-    weir_pin *pin = extras->pins;
-    while (pin != NULL && pin->group != group)
-        pin = pin->next;
-    if (pin == NULL && (pin = weir__alloc(sizeof *pin)) != NULL) {
-        *pin = (weir_pin){ extras->pins, group, weir_group_next(group) };
+    weir_executor *executor = pinned(extras, group);
+    weir__channel_unlock(channel);
+    weir_pin *pin = executor == NULL ? weir__alloc(sizeof *pin) : NULL;
+    if (pin == NULL)
+        return executor;
+    weir_executor *chosen = weir_group_next(group);
+    weir__channel_lock(channel);
+    executor = pinned(extras, group);
+    if (executor == NULL) {
+        *pin = (weir_pin){ extras->pins, group, chosen };
         extras->pins = pin;
+        pin = NULL;
+        executor = chosen;
     }
     weir__channel_unlock(channel);
-    return pin != NULL ? pin->executor : NULL;
+    weir__free(pin);
+    return executor;
 }
 
 /* On the loop ---------------------------------------------------------------------------------- */
