@@ -58,8 +58,8 @@ WEIR_API weir_channel *weir_channel_parent(const weir_channel *channel);
 /** Borrowed; it lives as long as the channel. */
 WEIR_API weir_pipeline *weir_channel_pipeline(weir_channel *channel);
 
-/** The loop it is on, or was on last; NULL before it is registered, and when it is over. Borrowed from
- * its group. */
+/** The loop it is on, or was on last; NULL before it is registered, and when it is over. Borrowed
+ * from its group. */
 WEIR_API weir_loop *weir_channel_loop(const weir_channel *channel);
 
 /** What carries it: "tcp", "embedded". */
@@ -103,9 +103,9 @@ WEIR_API size_t weir_channel_dump(const weir_channel *channel, char *to, size_t 
 WEIR_API void weir_channel_register(weir_channel *channel, weir_executor *loop,
                                     weir_promise *promise);
 
-/** Takes it off its loop, once nothing is under way; what is written meanwhile waits. Then it can be
- * registered with any loop: nothing is lost, and the order stays. Before the first registration this
- * waits for it. */
+/** Takes it off its loop, once nothing is under way; what is written meanwhile waits. Then it can
+ * be registered with any loop: nothing is lost, and the order stays. Before the first registration
+ * this waits for it. */
 WEIR_API void weir_channel_deregister(weir_channel *channel, weir_promise *promise);
 
 /** Both together: takes it to another loop. */

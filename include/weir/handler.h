@@ -166,8 +166,8 @@ WEIR_API void weir_ctx_shutdown(weir_ctx *ctx, weir_promise *promise);
 WEIR_API void weir_ctx_close(weir_ctx *ctx, weir_promise *promise);
 WEIR_API void weir_ctx_deregister(weir_ctx *ctx, weir_promise *promise);
 
-/** Takes this handler out of its pipeline. WEIR_ENOTFOUND when it is out already; -ENOMEM only for a
- * handler with an executor of its own. */
+/** Takes this handler out of its pipeline. WEIR_ENOTFOUND when it is out already; -ENOMEM only for
+ * a handler with an executor of its own. */
 WEIR_API int weir_ctx_remove(weir_ctx *ctx);
 
 /* Timers of a handler ------------------------------------------------------------------------ */
