@@ -61,6 +61,7 @@ struct weir_channel {
     bool has_kept;        /* calls that waited for a loop have not been performed */
     bool is_telling_loss; /* of a write, right now */
     bool is_leaving;      /* deregistration is under way */
+    bool is_settling;     /* its handlers are being told that they have come */
     bool is_held_by_loop; /* the loop has a reference */
     bool is_arriving;     /* it has got a new loop, which has not heard of it yet */
     uint8_t pauses;       /* why it does not read */

@@ -294,9 +294,12 @@ void weir__channel_arrive(weir_channel *channel)
     /* `added` may begin the next step already. */
     weir_promise *promise = channel->loop_promise;
     channel->loop_promise = NULL;
+    channel->is_settling = true;
     weir__pipeline_call_added(&channel->pipeline);
+    channel->is_settling = false;
     end_promise(&promise, 0);
     queue_news(channel);
+    weir__channel_try_to_leave(channel);
 }
 
 /* From here on the channel is the loop's. It is on none now. */
@@ -412,8 +415,8 @@ void weir_channel_register(weir_channel *channel, weir_executor *loop, weir_prom
 
 void weir__channel_try_to_leave(weir_channel *channel)
 {
-    if (!channel->is_leaving || channel->resting > 0 || weir__channel_is_closing(channel) ||
-        !channel->transport->quiesce(channel, false))
+    if (!channel->is_leaving || channel->is_settling || channel->resting > 0 ||
+        weir__channel_is_closing(channel) || !channel->transport->quiesce(channel, false))
         return;
     channel->is_leaving = false;
     channel->pauses &= (uint8_t)~WEIR__PAUSE_LEAVING;

@@ -470,9 +470,9 @@ static int settle(weir_embedded *self)
 
 int weir_embedded_write_outbound(weir_embedded *self, weir_msg *msg)
 {
-    if (self == NULL || msg == NULL) {
+    if (self == NULL || msg == NULL || is_inside()) {
         weir_msg_release(msg);
-        return -EINVAL;
+        return is_inside() ? -EDEADLK : -EINVAL;
     }
     bool is_open = weir_channel_is_open(self->channel);
     weir_channel_write_and_flush(self->channel, msg, NULL);
@@ -484,6 +484,8 @@ int weir_embedded_flush(weir_embedded *self)
 {
     if (self == NULL)
         return -EINVAL;
+    if (is_inside())
+        return -EDEADLK;
     weir_channel_flush(self->channel);
     return settle(self);
 }
@@ -500,6 +502,8 @@ int weir_embedded_accept(weir_embedded *self, size_t messages)
 {
     if (self == NULL)
         return -EINVAL;
+    if (is_inside())
+        return -EDEADLK;
     self->accepted = messages;
     int code = weir_embedded_call(self, resume_here, self);
     return code < 0 ? code : weir_embedded_check(self);
@@ -543,6 +547,8 @@ int weir_embedded_close(weir_embedded *self)
 {
     if (self == NULL)
         return -EINVAL;
+    if (is_inside())
+        return -EDEADLK;
     weir_channel_close(self->channel, NULL);
     if (!self->owns_group)
         return weir_future_await(weir_channel_closed(self->channel));
