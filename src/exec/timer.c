@@ -202,9 +202,12 @@ static void take_from_queue(weir_timer *timer)
 static int rearm(weir_timer *timer, int64_t delay_ns)
 {
     weir_executor *executor = timer->executor;
-    if (!change(timer, DUE, ARMED))
-        return -EINVAL; /* cancelled from elsewhere, which its task has to find */
+    /* In this order: who finds it armed may post its task. */
     take_from_queue(timer);
+    if (!change(timer, DUE, ARMED)) {
+        end_cancelled(timer); /* from elsewhere, just now */
+        return -EINVAL;
+    }
     timer->node.key = later(executor->now_ns, delay_ns);
     int code = arm(timer);
     if (code < 0 && change(timer, ARMED, FIRING))

@@ -257,6 +257,8 @@ int weir_embedded_advance(weir_embedded *self, int64_t step_ns)
 {
     if (self == NULL || step_ns < 0)
         return -EINVAL;
+    if (is_inside())
+        return -EDEADLK;
     if (!self->owns_group)
         return -EPERM;
     int code = weir_embedded_run(self);
