@@ -38,6 +38,14 @@ static void begin(weir_channel *channel, const weir_event *event, bool flushes)
     }
 }
 
+/* On its loop, and nothing waits that has to go before. */
+static inline bool is_straight(const weir_channel *channel)
+{
+    const weir_loop *loop = weir__channel_loop(channel);
+    return loop != NULL && weir_executor_is_current(&loop->base) && !channel->has_kept &&
+           weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED;
+}
+
 void weir_pipeline_fire_event(weir_pipeline *pipeline, weir_msg *event)
 {
     if (pipeline == NULL || event == NULL)
@@ -50,6 +58,8 @@ void weir_pipeline_fire_read(weir_pipeline *pipeline, weir_msg *msg)
 {
     if (pipeline == NULL || msg == NULL)
         weir_msg_release(msg);
+    else if (is_straight(channel_of(pipeline)))
+        weir_ctx_fire_read(&pipeline->head, msg);
     else
         begin(channel_of(pipeline), &(weir_event){ .kind = WEIR_EV_READ, .msg = msg }, false);
 }
@@ -109,14 +119,6 @@ void weir_channel_read(weir_channel *channel)
 {
     if (channel != NULL)
         begin(channel, &(weir_event){ .kind = WEIR_OP_READ }, false);
-}
-
-/* On its loop, and nothing waits that has to go before. */
-static inline bool is_straight(const weir_channel *channel)
-{
-    const weir_loop *loop = weir__channel_loop(channel);
-    return loop != NULL && weir_executor_is_current(&loop->base) && !channel->has_kept &&
-           weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED;
 }
 
 static __attribute__((noinline)) void write_from_outside(weir_channel *channel, weir_msg *msg,
