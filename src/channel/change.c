@@ -323,17 +323,16 @@ static int check_config(const weir_pipeline *pipeline, const weir_handler_config
     return check_name(config->name, error);
 }
 
-int weir_pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config, weir_error *error)
-{
-    int code = check_config(pipeline, config, error);
-    return code < 0 ? code : put(pipeline, config, NULL, NULL, NULL, error);
-}
-
 int weir__pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config, uint32_t *serial,
                        weir_error *error)
 {
     int code = check_config(pipeline, config, error);
     return code < 0 ? code : put(pipeline, config, NULL, NULL, serial, error);
+}
+
+int weir_pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config, weir_error *error)
+{
+    return weir__pipeline_add(pipeline, config, NULL, error);
 }
 
 static int add(weir_pipeline *pipeline, weir_place place, const char *base, const char *name,

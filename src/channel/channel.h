@@ -72,7 +72,7 @@ struct weir_channel {
     weir_promise *shutdown_promise;
     weir_promise_list close_promises;
     weir_notice news, writability;
-    weir_deferred deferred; /* the last step of closing, then of freeing */
+    weir_deferred deferred; /* the last step of closing */
     weir_outbound outbound;
     weir_spare
         *spare; /* the loop's, while the channel is on it: where entries of the queue come from */

@@ -12,7 +12,6 @@ enum {
     WEIR_CTX_NEW,     /* `added` has not been called: the channel is not registered yet */
     WEIR_CTX_ADDING,  /* it is being called */
     WEIR_CTX_LIVE,    /* gets events */
-    WEIR_CTX_FAILED,  /* its `added` has failed */
     WEIR_CTX_REMOVED, /* gets none any more, but stays linked for those who stand on it */
 };
 

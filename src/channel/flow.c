@@ -112,8 +112,7 @@ static bool is_unwritable(const weir_channel *channel)
 /* Mostly it is below the mark and was before. */
 static inline void weigh_if_needed(weir_channel *channel)
 {
-    if (weir__outbound_bytes(&channel->outbound) > channel->high_bytes ||
-        channel->is_told_unwritable || is_unwritable(channel))
+    if (weir__outbound_bytes(&channel->outbound) > channel->high_bytes || is_unwritable(channel))
         weir__channel_weigh(channel);
 }
 
@@ -197,8 +196,9 @@ void weir__channel_resume_output(weir_channel *channel)
 {
     if (weir__outbound_has_flushed(&channel->outbound) && !channel->is_leaving &&
         weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE)
-        channel->transport->flush(channel);
-    shut_output_when_sent(channel);
+        channel->transport->flush(channel); /* which tells what it has sent */
+    else
+        shut_output_when_sent(channel);
 }
 
 /* What is flushed before the channel is connected goes out when it is. */
@@ -227,10 +227,11 @@ void weir__channel_sent(weir_channel *channel, int code)
         return;
     }
     weigh_if_needed(channel);
-    int lost = channel->outbound.lost;
-    channel->outbound.lost = 0;
-    if (lost < 0)
+    if (__builtin_expect(channel->outbound.lost < 0, 0)) {
+        int lost = channel->outbound.lost;
+        channel->outbound.lost = 0;
         weir__channel_lost(channel, lost);
+    }
     shut_output_when_sent(channel);
 }
 

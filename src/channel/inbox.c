@@ -45,10 +45,21 @@ void weir__inbox_push(weir_channel *channel, weir_call *call)
     schedule(channel);
 }
 
+/* Before it has a loop a channel is its maker's, and what is kept for the loop must not be performed
+ * yet; but a close need not wait. */
+static void miss_without_loop(weir_channel *channel, uint8_t missed)
+{
+    if (missed & (WEIR__MISSED_CLOSE | WEIR__MISSED_WRITE))
+        weir__channel_close_now(channel, NULL);
+}
+
 void weir__inbox_push_missed(weir_channel *channel, uint8_t missed)
 {
     atomic_fetch_or_explicit(&channel->missed, missed, memory_order_seq_cst);
-    schedule(channel);
+    if (weir__channel_loop(channel) == NULL && weir__channel_owner(channel) == WEIR_OWNER_ME)
+        miss_without_loop(channel, missed);
+    else
+        schedule(channel);
 }
 
 void weir__inbox_follow(weir_channel *channel, bool is_here)
@@ -106,7 +117,9 @@ static bool perform(weir_channel *channel)
         channel->calls = call->node.next;
         call->run(channel, call);
     }
-    channel->has_kept = false;
+    /* What was kept while these were performed is still in front of what comes next. */
+    channel->has_kept = channel->has_kept &&
+                        atomic_load_explicit(&channel->inbox, memory_order_seq_cst) != NULL;
     perform_missed(channel);
     return true;
 }

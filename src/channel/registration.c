@@ -236,9 +236,7 @@ static void evict(weir_resident *resident)
 /* The loop ends though something is still under way: nobody will tell any more. */
 static void abandon(weir_resident *resident)
 {
-    weir_channel *channel = WEIR_CONTAINER(resident, weir_channel, resident);
-    close_transport(channel);
-    channel->spare = NULL;
+    close_transport(WEIR_CONTAINER(resident, weir_channel, resident));
 }
 
 static const weir_resident_type resident_type = { .evict = evict, .abandon = abandon };
