@@ -243,7 +243,7 @@ typedef struct spy_entry {
     void *arg;
 } spy_entry;
 
-static spy_entry no_handlers[] = { { 0 } };
+static __attribute__((unused)) spy_entry no_handlers[] = { { 0 } };
 
 static inline int spy_add_entries(weir_pipeline *pipeline, const spy_entry *entry)
 {
