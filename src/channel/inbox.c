@@ -45,8 +45,8 @@ void weir__inbox_push(weir_channel *channel, weir_call *call)
     schedule(channel);
 }
 
-/* Before it has a loop a channel is its maker's, and what is kept for the loop must not be performed
- * yet; but a close need not wait. */
+/* Before it has a loop a channel is its maker's, and what is kept for the loop must not be
+ * performed yet; but a close need not wait. */
 static void miss_without_loop(weir_channel *channel, uint8_t missed)
 {
     if (missed & (WEIR__MISSED_CLOSE | WEIR__MISSED_WRITE))
