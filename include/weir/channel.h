@@ -219,6 +219,12 @@ WEIR_API int weir_channel_get_option(const weir_channel *channel, weir_option op
 WEIR_API int weir_channel_set_options(weir_channel *channel, const weir_option_value *options,
                                       size_t count, weir_error *error);
 
+/** Sets an option for the children that a channel will have: what a listener accepts gets it before
+ * its handlers are added. The range is checked here; -ENOMEM, WEIR_ECLOSED. Before the channel is
+ * registered, or on its loop: -EPERM elsewhere. */
+WEIR_API int weir_channel_set_child_option(weir_channel *channel, weir_option option, int64_t value,
+                                           weir_error *error);
+
 /* Attributes --------------------------------------------------------------------------------- */
 
 /** What something that is attached to a channel is: const and static, compared by address. */

@@ -38,7 +38,7 @@ typedef struct weir_embedded weir_embedded;
 typedef struct weir_embedded_config {
     weir_init_fn init; /* adds the handlers; NULL: none */
     void *arg;
-    weir_channel *parent;
+    weir_channel *parent; /* it is a child of, and has the options that are set for children */
     bool is_unregistered; /* leave it to weir_channel_register */
     bool is_unconnected;  /* leave it to bind or connect to make it active */
 

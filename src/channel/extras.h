@@ -27,6 +27,8 @@ typedef struct weir_channel_extras {
     weir_list timers; /* of handlers */
     weir_pin *pins;
     _Atomic(int64_t) options[WEIR_OPTIONS_END]; /* those without a place of their own */
+    int64_t child_options[WEIR_OPTIONS_END];    /* for the channel's children */
+    uint32_t has_child_option;                  /* which of them are set, one bit each */
 
     weir_channel *channel; /* whose these are */
 

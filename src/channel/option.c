@@ -140,6 +140,54 @@ int weir_channel_set_options(weir_channel *channel, const weir_option_value *opt
     return code;
 }
 
+_Static_assert(WEIR_OPTIONS_END <= 32, "a bit for each");
+
+int weir_channel_set_child_option(weir_channel *channel, weir_option option, int64_t value,
+                                  weir_error *error)
+{
+    if (channel == NULL)
+        return weir_error_set(error, -EINVAL, "channel", "there is no channel");
+    int code = check(option, value, error);
+    if (code < 0)
+        return code;
+    if (weir__channel_is_closing(channel))
+        return refuse(error, WEIR_ECLOSED, option, value, "too late: the channel is closed");
+    if (weir__channel_owner(channel) != WEIR_OWNER_ME)
+        return refuse(error, -EPERM, option, value, "to be set on the channel's loop");
+    weir_channel_extras *extras = weir__channel_need_extras(channel);
+    if (extras == NULL)
+        return refuse(error, -ENOMEM, option, value, "too much: there is no memory for it");
+    extras->child_options[option] = value;
+    extras->has_child_option |= 1u << option;
+    return 0;
+}
+
+static int64_t child_mark(const weir_channel_extras *extras, weir_option option, int64_t own)
+{
+    return extras->has_child_option & 1u << option ? extras->child_options[option] : own;
+}
+
+/* Both water marks at once, whichever is set: one after the other there may be no right order. */
+static int inherit_marks(weir_channel *child, const weir_channel_extras *extras)
+{
+    int64_t low = child_mark(extras, WEIR_OPTION_WRITE_LOW_BYTES, child->low_bytes);
+    int64_t high = child_mark(extras, WEIR_OPTION_WRITE_HIGH_BYTES, child->high_bytes);
+    return weir_channel_set_water_marks(child, (size_t)(low < high ? low : high), (size_t)high);
+}
+
+int weir__channel_inherit(weir_channel *child)
+{
+    const weir_channel_extras *extras = child->parent != NULL ? weir__channel_extras(child->parent)
+                                                              : NULL;
+    int code = extras != NULL ? inherit_marks(child, extras) : 0;
+    for (int i = 0; extras != NULL && code == 0 && i < WEIR_OPTIONS_END; i++) {
+        bool is_mark = i == WEIR_OPTION_WRITE_LOW_BYTES || i == WEIR_OPTION_WRITE_HIGH_BYTES;
+        if (extras->has_child_option & 1u << i && !is_mark)
+            code = apply(child, (weir_option)i, extras->child_options[i], NULL);
+    }
+    return code;
+}
+
 int weir_channel_get_option(const weir_channel *channel, weir_option option, int64_t *value)
 {
     if (channel == NULL || value == NULL)

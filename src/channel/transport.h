@@ -67,6 +67,10 @@ typedef struct weir_transport {
 void weir__channel_init(weir_channel *channel, const weir_transport *transport,
                         weir_channel *parent);
 
+/* A child that was accepted gets the options its parent has for it: 0 or -ENOMEM. On the parent's
+ * loop, before the child is registered. */
+int weir__channel_inherit(weir_channel *child);
+
 /* It is connected or bound now. */
 void weir__channel_activate(weir_channel *channel);
 

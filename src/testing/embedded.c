@@ -609,8 +609,9 @@ static int open_channel(weir_embedded *self, const weir_embedded_config *config)
     weir__channel_init(&channel->base, &embedded_transport, config->parent);
     channel->owner = self;
     self->channel = &channel->base;
-    if (config->init == NULL)
-        return 0;
+    int code = weir__channel_inherit(self->channel);
+    if (code < 0 || config->init == NULL)
+        return code;
     self->init = config->init;
     self->init_arg = config->arg;
     return weir_pipeline_add_initializer(&channel->base.pipeline, run_init, self);

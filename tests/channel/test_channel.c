@@ -782,6 +782,64 @@ static void options_from_another_thread_are_set_in_order(void **state)
     weir_embedded_free(e);
 }
 
+static void assert_option(weir_embedded *e, weir_option option, int64_t value)
+{
+    assert_int_equal(option_of(weir_embedded_channel(e), option), value);
+}
+
+static void children_get_the_options_that_are_set_for_them(void **state)
+{
+    (void)state;
+    weir_embedded *parent = NULL, *child = NULL;
+    weir_error error;
+    assert_int_equal(
+        weir_embedded_new(&parent, &(weir_embedded_config){ .is_unregistered = true }, NULL), 0);
+    weir_channel *channel = weir_embedded_channel(parent);
+    /* Above the high mark of a new channel, so their order must not matter. */
+    assert_int_equal(
+        weir_channel_set_child_option(channel, WEIR_OPTION_WRITE_LOW_BYTES, 100000, NULL), 0);
+    assert_int_equal(
+        weir_channel_set_child_option(channel, WEIR_OPTION_WRITE_HIGH_BYTES, 200000, NULL), 0);
+    assert_int_equal(weir_channel_set_child_option(channel, WEIR_OPTION_AUTO_READ, 0, NULL), 0);
+    assert_int_equal(weir_channel_set_child_option(channel, WEIR_OPTION_LINGER_MS, 7, NULL), 0);
+    assert_int_equal(weir_channel_set_child_option(channel, WEIR_OPTION_LINGER_MS, -1, &error),
+                     -EINVAL);
+    assert_non_null(strstr(error.message, "linger_ms is -1"));
+    assert_int_equal(weir_channel_set_child_option(channel, WEIR_OPTIONS_END, 1, &error),
+                     -ENOPROTOOPT);
+    assert_int_equal(weir_channel_set_child_option(NULL, WEIR_OPTION_LINGER_MS, 1, &error),
+                     -EINVAL);
+    weir_embedded_config config = { .parent = channel };
+    for (unsigned n = 1; child == NULL; n++) {
+        harness_fail_nth("alloc", n, -ENOMEM); /* it gets all of them, or is not made */
+        weir_embedded_new(&child, &config, NULL);
+        harness_fail_end();
+    }
+    assert_option(child, WEIR_OPTION_WRITE_LOW_BYTES, 100000);
+    assert_option(child, WEIR_OPTION_WRITE_HIGH_BYTES, 200000);
+    assert_option(child, WEIR_OPTION_AUTO_READ, 0);
+    assert_option(child, WEIR_OPTION_LINGER_MS, 7);
+    assert_false(weir_embedded_is_reading(child));
+    assert_option(parent, WEIR_OPTION_AUTO_READ, 1); /* they are not its own */
+    assert_option(parent, WEIR_OPTION_WRITE_HIGH_BYTES, 65536);
+    weir_embedded_free(child);
+    weir_channel_close(channel, NULL);
+    assert_int_equal(weir_channel_set_child_option(channel, WEIR_OPTION_LINGER_MS, 1, &error),
+                     WEIR_ECLOSED);
+    weir_embedded_free(parent);
+}
+
+static void child_options_belong_to_the_loop(void **state)
+{
+    (void)state;
+    weir_embedded *e = open_embedded(NULL);
+    weir_error error;
+    assert_int_equal(
+        weir_channel_set_child_option(weir_embedded_channel(e), WEIR_OPTION_LINGER_MS, 1, &error),
+        -EPERM);
+    weir_embedded_free(e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -812,6 +870,8 @@ int main(void)
         weir_case(options_that_there_are_not_are_refused),
         weir_case(a_list_of_options_ends_at_the_first_that_fails),
         weir_case(options_from_another_thread_are_set_in_order),
+        weir_case(children_get_the_options_that_are_set_for_them),
+        weir_case(child_options_belong_to_the_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
