@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The embedded channel: a transport whose other side is a test. */
+/* The embedded channel, in a test's hands. */
+#include "testing/embedded.h"
+
 #include "base/alloc.h"
-#include "base/list.h"
-#include "channel/channel.h"
 #include "channel/inbox.h"
 #include "testing/script_io.h"
 
@@ -20,193 +20,6 @@
 
 /* Of ten milliseconds each, for what other threads have to finish. */
 #define MOST_WAITS 1000
-
-/* A message or an error that came out. */
-typedef struct item {
-    weir_list_node node;
-    weir_msg *msg;
-    weir_error error;
-} item;
-
-typedef struct embedded_channel {
-    weir_channel base;
-    weir_embedded *owner; /* NULL once that is gone */
-} embedded_channel;
-
-struct weir_embedded {
-    weir_channel *channel;
-    weir_group *group;
-    weir_executor *executor;
-    bool owns_group;
-    weir_script *script;
-    weir_virtual_clock clock;
-    size_t alive_before; /* messages, when it was made */
-
-    /* The loop's; looked at when that stands still. */
-    weir_list inbound, outbound, errors;
-    size_t inbound_count, outbound_count, error_count;
-    size_t accepted; /* how many more messages the other side takes */
-    int send_code;
-    weir_init_fn init;
-    void *init_arg;
-    int init_code;
-    bool is_connected, is_reading, is_output_shut;
-};
-
-static weir_embedded *owner_of(const weir_channel *channel)
-{
-    return ((const embedded_channel *)channel)->owner;
-}
-
-static bool keep(weir_list *list, size_t *count, weir_msg *msg, const weir_error *error)
-{
-    item *kept = weir__alloc(sizeof *kept);
-    if (kept == NULL)
-        return false;
-    *kept = (item){ .msg = msg };
-    if (error != NULL)
-        kept->error = *error;
-    weir__list_push_back(list, &kept->node);
-    ++*count;
-    return true;
-}
-
-/* The oldest, or NULL: to be freed. */
-static item *take(weir_list *list, size_t *count)
-{
-    weir_list_node *node = weir__list_pop_front(list);
-    if (node == NULL)
-        return NULL;
-    --*count;
-    return WEIR_CONTAINER(node, item, node);
-}
-
-static weir_msg *take_msg(weir_list *list, size_t *count)
-{
-    item *taken = take(list, count);
-    weir_msg *msg = taken != NULL ? taken->msg : NULL;
-    weir__free(taken);
-    return msg;
-}
-
-/* The transport -------------------------------------------------------------------------------- */
-
-static bool embedded_is_active(const weir_channel *channel)
-{
-    const weir_embedded *self = owner_of(channel);
-    return self != NULL && self->is_connected;
-}
-
-static void become_active(weir_channel *channel, weir_promise *promise)
-{
-    weir_embedded *self = owner_of(channel);
-    if (self == NULL || self->is_connected) {
-        weir__promise_end(promise, -EISCONN);
-        return;
-    }
-    self->is_connected = true;
-    weir__promise_end(promise, 0);
-    weir__channel_activate(channel);
-}
-
-static void embedded_bind(weir_channel *channel, const weir_address *local, weir_promise *promise)
-{
-    (void)local;
-    become_active(channel, promise);
-}
-
-static void embedded_connect(weir_channel *channel, const weir_address *remote,
-                             const weir_address *local, weir_promise *promise)
-{
-    (void)remote;
-    (void)local;
-    become_active(channel, promise);
-}
-
-static void set_reading(weir_channel *channel, bool is_reading)
-{
-    if (owner_of(channel) != NULL)
-        owner_of(channel)->is_reading = is_reading;
-}
-
-static void embedded_start_reading(weir_channel *channel)
-{
-    set_reading(channel, true);
-}
-
-static void embedded_stop_reading(weir_channel *channel)
-{
-    set_reading(channel, false);
-}
-
-static void embedded_flush(weir_channel *channel)
-{
-    weir_embedded *self = owner_of(channel);
-    weir_spare *spare = channel->spare;
-    weir_msg *msg;
-    int code = self != NULL ? self->send_code : 0;
-    while (code == 0 && self != NULL && self->accepted > 0 &&
-           (msg = weir__outbound_current(&channel->outbound, spare)) != NULL) {
-        if (!keep(&self->outbound, &self->outbound_count, msg, NULL)) {
-            code = -ENOMEM; /* it is still in the queue, and fails with it */
-            break;
-        }
-        weir__outbound_take(&channel->outbound, spare);
-        if (self->accepted != SIZE_MAX)
-            self->accepted--;
-    }
-    weir__channel_sent(channel, code);
-}
-
-static void embedded_shutdown(weir_channel *channel, weir_promise *promise)
-{
-    if (owner_of(channel) != NULL)
-        owner_of(channel)->is_output_shut = true;
-    weir__promise_end(promise, 0);
-}
-
-/* Nothing is ever under way. */
-static bool embedded_quiesce(weir_channel *channel, bool is_closing)
-{
-    (void)is_closing;
-    set_reading(channel, false);
-    return true;
-}
-
-static void embedded_close(weir_channel *channel)
-{
-    set_reading(channel, false);
-}
-
-static void embedded_destroy(weir_channel *channel)
-{
-    weir__free(channel);
-}
-
-static bool embedded_unhandled(weir_channel *channel, weir_msg *msg, const weir_error *error)
-{
-    weir_embedded *self = owner_of(channel);
-    if (self == NULL)
-        return false;
-    return msg != NULL ? keep(&self->inbound, &self->inbound_count, msg, NULL)
-                       : keep(&self->errors, &self->error_count, NULL, error);
-}
-
-static const weir_transport embedded_transport = {
-    .name = "embedded",
-    .is_stream = true,
-    .is_active = embedded_is_active,
-    .bind = embedded_bind,
-    .connect = embedded_connect,
-    .start_reading = embedded_start_reading,
-    .stop_reading = embedded_stop_reading,
-    .flush = embedded_flush,
-    .shutdown = embedded_shutdown,
-    .quiesce = embedded_quiesce,
-    .close = embedded_close,
-    .destroy = embedded_destroy,
-    .unhandled = embedded_unhandled,
-};
 
 weir_channel *weir_embedded_channel(weir_embedded *self)
 {
@@ -427,12 +240,12 @@ int weir_embedded_end_inbound(weir_embedded *self, int code)
 
 weir_msg *weir_embedded_read_inbound(weir_embedded *self)
 {
-    return self != NULL ? take_msg(&self->inbound, &self->inbound_count) : NULL;
+    return self != NULL ? weir__kept_take_msg(&self->inbound, &self->inbound_count) : NULL;
 }
 
 weir_msg *weir_embedded_read_outbound(weir_embedded *self)
 {
-    return self != NULL ? take_msg(&self->outbound, &self->outbound_count) : NULL;
+    return self != NULL ? weir__kept_take_msg(&self->outbound, &self->outbound_count) : NULL;
 }
 
 size_t weir_embedded_read_outbound_bytes(weir_embedded *self, void *to, size_t room)
@@ -440,7 +253,7 @@ size_t weir_embedded_read_outbound_bytes(weir_embedded *self, void *to, size_t r
     size_t length = 0;
     weir_list_node *node;
     while (self != NULL && length < room && (node = weir__list_first(&self->outbound)) != NULL) {
-        item *first = WEIR_CONTAINER(node, item, node);
+        weir_kept *first = WEIR_CONTAINER(node, weir_kept, node);
         weir_buf *buf = (weir_buf *)first->msg;
         size_t size = first->msg->type == &weir_buf_type ? weir_buf_readable(buf) : 0;
         size_t part = size < room - length ? size : room - length;
@@ -448,7 +261,7 @@ size_t weir_embedded_read_outbound_bytes(weir_embedded *self, void *to, size_t r
             weir_buf_read_bytes(buf, (char *)to + length, part);
         length += part;
         if (part == size)
-            weir_msg_release(take_msg(&self->outbound, &self->outbound_count));
+            weir_msg_release(weir__kept_take_msg(&self->outbound, &self->outbound_count));
     }
     return length;
 }
@@ -531,12 +344,12 @@ bool weir_embedded_is_output_shut(const weir_embedded *self)
 int weir_embedded_check(const weir_embedded *self)
 {
     const weir_list_node *node = self != NULL ? weir__list_first(&self->errors) : NULL;
-    return node != NULL ? WEIR_CONTAINER(node, item, node)->error.code : 0;
+    return node != NULL ? WEIR_CONTAINER(node, weir_kept, node)->error.code : 0;
 }
 
 bool weir_embedded_take_error(weir_embedded *self, weir_error *error)
 {
-    item *taken = self != NULL ? take(&self->errors, &self->error_count) : NULL;
+    weir_kept *taken = self != NULL ? weir__kept_take(&self->errors, &self->error_count) : NULL;
     if (taken == NULL)
         return false;
     if (error != NULL)
@@ -606,7 +419,7 @@ static int open_channel(weir_embedded *self, const weir_embedded_config *config)
     embedded_channel *channel = weir__zalloc(sizeof *channel);
     if (channel == NULL)
         return -ENOMEM;
-    weir__channel_init(&channel->base, &embedded_transport, config->parent);
+    weir__channel_init(&channel->base, &weir__embedded_transport, config->parent);
     channel->owner = self;
     self->channel = &channel->base;
     int code = weir__channel_inherit(self->channel);
