@@ -5,6 +5,7 @@
 #include "base/fault.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/sendfile.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -267,6 +269,93 @@ static int sys_sendmsg(weir_sys *sys, int fd, const struct msghdr *message, int 
     return result_of(sendmsg(fd, &shorter, flags));
 }
 
+static int sys_recvmmsg(weir_sys *sys, int fd, struct mmsghdr *messages, unsigned count, int flags)
+{
+    (void)sys;
+    FAULT("recvmmsg", NULL);
+    return result_of(recvmmsg(fd, messages, count, flags, NULL));
+}
+
+static int sys_sendmmsg(weir_sys *sys, int fd, struct mmsghdr *messages, unsigned count, int flags)
+{
+    (void)sys;
+    FAULT("sendmmsg", NULL);
+    return result_of(sendmmsg(fd, messages, count, flags));
+}
+
+static int sys_open(weir_sys *sys, const char *path, int flags)
+{
+    (void)sys;
+    FAULT("open", NULL);
+    return result_of(open(path, flags | O_CLOEXEC));
+}
+
+static int sys_fstat(weir_sys *sys, int fd, struct stat *facts)
+{
+    (void)sys;
+    FAULT("fstat", NULL);
+    return result_of(fstat(fd, facts));
+}
+
+static int sys_lstat(weir_sys *sys, const char *path, struct stat *facts)
+{
+    (void)sys;
+    FAULT("lstat", NULL);
+    return result_of(lstat(path, facts));
+}
+
+static int sys_unlink(weir_sys *sys, const char *path)
+{
+    (void)sys;
+    FAULT("unlink", NULL);
+    return result_of(unlink(path));
+}
+
+static int sys_pread(weir_sys *sys, int fd, void *to, size_t length, uint64_t offset)
+{
+    (void)sys;
+    FAULT("pread", &length);
+    return result_of(pread(fd, to, cut(length), (off_t)offset));
+}
+
+static int sys_sendfile(weir_sys *sys, int to, int from, uint64_t offset, size_t length)
+{
+    (void)sys;
+    off_t at = (off_t)offset;
+    FAULT("sendfile", &length);
+    return result_of(sendfile(to, from, &at, cut(length)));
+}
+
+static int sys_pipe(weir_sys *sys, int ends[2])
+{
+    (void)sys;
+    FAULT("pipe2", NULL);
+    return result_of(pipe2(ends, O_CLOEXEC | O_NONBLOCK));
+}
+
+static int sys_splice(weir_sys *sys, int from, int to, size_t length, unsigned flags)
+{
+    (void)sys;
+    FAULT("splice", &length);
+    return result_of(splice(from, NULL, to, NULL, cut(length), flags));
+}
+
+/* EAI_AGAIN stands for whatever fault there is: the name service has no other words. */
+static int sys_getaddrinfo(weir_sys *sys, const char *host, const char *service,
+                           const struct addrinfo *hints, struct addrinfo **list)
+{
+    (void)sys;
+    if (weir__fault("getaddrinfo", NULL) < 0)
+        return EAI_AGAIN;
+    return getaddrinfo(host, service, hints, list);
+}
+
+static void sys_freeaddrinfo(weir_sys *sys, struct addrinfo *list)
+{
+    (void)sys;
+    freeaddrinfo(list);
+}
+
 /* A signal belongs to the program's own threads; the new one inherits this mask. But what the
  * thread itself does wrong must reach the program's handler for it. */
 void weir__sys_block_signals(sigset_t *before)
@@ -383,6 +472,18 @@ weir_sys *weir__sys_linux(void)
         .send = sys_send,
         .recvmsg = sys_recvmsg,
         .sendmsg = sys_sendmsg,
+        .recvmmsg = sys_recvmmsg,
+        .sendmmsg = sys_sendmmsg,
+        .open = sys_open,
+        .fstat = sys_fstat,
+        .lstat = sys_lstat,
+        .unlink = sys_unlink,
+        .pread = sys_pread,
+        .sendfile = sys_sendfile,
+        .pipe = sys_pipe,
+        .splice = sys_splice,
+        .getaddrinfo = sys_getaddrinfo,
+        .freeaddrinfo = sys_freeaddrinfo,
         .thread_create = sys_thread_create,
         .random = sys_random,
     };

@@ -5,11 +5,13 @@
 
 #include <weir/api.h>
 
+#include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 /* What a thread is made with. */
@@ -24,7 +26,7 @@ typedef struct weir_thread_config {
  * where that sets errno, and never retries: -EINTR is the caller's to handle. Lengths above
  * INT_MAX are cut, as the kernel itself does. Every descriptor is made close-on-exec and sockets
  * and eventfds non-blocking, so that none forgets to ask. The fault hook knows each function by its
- * name here, but for epoll_create1, accept4, pthread_create and getrandom.
+ * name here, but for epoll_create1, accept4, pipe2, pthread_create and getrandom.
  */
 typedef struct weir_sys weir_sys;
 struct weir_sys {
@@ -57,6 +59,26 @@ struct weir_sys {
     int (*send)(weir_sys *sys, int fd, const void *from, size_t length, int flags);
     int (*recvmsg)(weir_sys *sys, int fd, struct msghdr *message, int flags);
     int (*sendmsg)(weir_sys *sys, int fd, const struct msghdr *message, int flags);
+    /* How many of the messages went or came; a code only when that is none. */
+    int (*recvmmsg)(weir_sys *sys, int fd, struct mmsghdr *messages, unsigned count, int flags);
+    int (*sendmmsg)(weir_sys *sys, int fd, struct mmsghdr *messages, unsigned count, int flags);
+
+    /* Files, and bytes that go from one descriptor to another without passing through here. The
+     * offset says from where, and is not changed. */
+    int (*open)(weir_sys *sys, const char *path, int flags);
+    int (*fstat)(weir_sys *sys, int fd, struct stat *facts);
+    int (*lstat)(weir_sys *sys, const char *path, struct stat *facts);
+    int (*unlink)(weir_sys *sys, const char *path);
+    int (*pread)(weir_sys *sys, int fd, void *to, size_t length, uint64_t offset);
+    int (*sendfile)(weir_sys *sys, int to, int from, uint64_t offset, size_t length);
+    int (*pipe)(weir_sys *sys, int ends[2]); /* non-blocking, too */
+    int (*splice)(weir_sys *sys, int from, int to, size_t length, unsigned flags);
+
+    /* Asks the name service, which takes time: 0 and a list for freeaddrinfo, or an EAI_ number,
+     * which is negative as well. With EAI_SYSTEM the error is in errno. */
+    int (*getaddrinfo)(weir_sys *sys, const char *host, const char *service,
+                       const struct addrinfo *hints, struct addrinfo **list);
+    void (*freeaddrinfo)(weir_sys *sys, struct addrinfo *list);
 
     /*
      * Threads and chance. The new thread has all signals blocked, but for those of its own faults.
