@@ -8,6 +8,7 @@
 #ifndef WEIR_WEIR_H
 #define WEIR_WEIR_H
 
+#include <weir/accepted.h>
 #include <weir/address.h>
 #include <weir/alloc.h>
 #include <weir/api.h>
