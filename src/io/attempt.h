@@ -6,26 +6,58 @@
 
 #include "io/io.h"
 
+#include <limits.h>
+
+#define WEIR_IO_MOST_DESCRIPTORS 253 /* that Linux takes in one message */
+#define WEIR_IO_CONTROL_SIZE 128     /* of what comes and goes with a datagram */
+
+typedef union weir_io_control {
+    struct cmsghdr alignment;
+    char bytes[WEIR_IO_CONTROL_SIZE];
+} weir_io_control;
+
+/* What the calls need besides the operation: one for each backend, so that no channel holds any.
+ * The two ways are apart, because somebody who is told what came may send. */
+typedef struct weir_io_arena {
+    struct {
+        weir_io_result results[WEIR_IO_BATCH];
+        struct sockaddr_storage addresses[WEIR_IO_BATCH];
+        weir_address recipients[WEIR_IO_BATCH];
+        struct mmsghdr headers[WEIR_IO_BATCH];
+        struct iovec pieces[WEIR_IO_BATCH];
+        weir_io_control controls[WEIR_IO_BATCH];
+        union {
+            struct cmsghdr alignment;
+            char bytes[CMSG_SPACE(WEIR_IO_MOST_DESCRIPTORS * sizeof(int))];
+        } descriptor_control;
+        int descriptors[WEIR_IO_MOST_DESCRIPTORS];
+    } in;
+    struct {
+        struct iovec pieces[IOV_MAX];
+        struct mmsghdr headers[WEIR_IO_BATCH];
+        weir_io_control controls[WEIR_IO_BATCH];
+        union {
+            struct cmsghdr alignment;
+            char bytes[CMSG_SPACE(WEIR_IO_MOST_DESCRIPTORS * sizeof(int))];
+        } descriptor_control;
+    } out;
+} weir_io_arena;
+
 /*
- * Each returns what the operation's result says, or -EAGAIN when it would have to wait, and counts.
- * A call that was interrupted is made again, a few times; then -EINTR.
+ * Each counts its calls. One that was interrupted is made again, a few times; then -EINTR.
  */
 
-/* Accepts, or receives into a new buffer of the guessed size: fills in the result. `*was_filled` is
- * whether there may be more. */
-int weir__io_try_in(weir_io *io, weir_io_op *op, weir_io_result *result,
-                    struct sockaddr_storage *address, bool *was_filled);
+/* Accepts or receives, with buffers as large as the operation says: how many results there are in
+ * the arena, at most `max`; or the code of the final one (0: the end of the stream), or -EAGAIN
+ * when it would have to wait. `*may_have_more` is whether another try makes sense. */
+int weir__io_try_in(weir_io *io, weir_io_op *op, weir_io_arena *arena, unsigned max,
+                    bool *may_have_more);
 
-/* Sends what the operation gathers; `pieces` has room for `max` of them. */
-int weir__io_try_send(weir_io *io, weir_io_op *op, struct iovec *pieces, int max);
+/* Sends: what the operation's result says, or -EAGAIN when it would have to wait. */
+int weir__io_try_out(weir_io *io, weir_io_op *op, weir_io_arena *arena);
 
-/* Whether a connect has succeeded that was in progress. */
+/* Begins to connect, and says whether a connect has succeeded that was in progress. */
+int weir__io_begin_connect(weir_io *io, weir_io_op *op);
 int weir__io_connect_result(weir_io *io, weir_io_op *op);
-
-/* Whether a result of an accept or receive brings something. */
-static inline bool weir__io_is_data(const weir_io_op *op, int code)
-{
-    return op->kind == WEIR_IO_ACCEPT ? code >= 0 : code > 0;
-}
 
 #endif

@@ -9,12 +9,10 @@
 #include <weir/log.h>
 
 #include <errno.h>
-#include <limits.h>
 #include <string.h>
 
 #define FIRST_EVENTS 64
 #define MOST_EVENTS 4096
-#define MOST_PIECES IOV_MAX
 #define MOST_WAKES 8 /* tries to write to the eventfd, which is not supposed to fail */
 
 /* What is known about a file, in its bits. */
@@ -42,7 +40,7 @@ typedef struct epoll_io {
 
     weir_list ready; /* files that have an operation and its bit */
     int spinner;
-    struct iovec pieces[MOST_PIECES]; /* of the send that is being tried */
+    weir_io_arena arena;
 } epoll_io;
 
 /* Files -------------------------------------------------------------------------------------- */
@@ -111,7 +109,7 @@ static int ensure_added(epoll_io *io, weir_io_file *file)
 /* Sends what it can; -EAGAIN when that has to wait. */
 static int send_now(epoll_io *io, weir_io_op *op)
 {
-    int code = weir__io_try_send(&io->base, op, io->pieces, MOST_PIECES);
+    int code = weir__io_try_out(&io->base, op, &io->arena);
     if (code == -EAGAIN)
         op->file->bits &= ~(unsigned)WRITABLE;
     return code == -EINTR ? -EAGAIN : code; /* then in the next turn */
@@ -145,22 +143,24 @@ static void complete_in(epoll_io *io, weir_io_file *file)
     unsigned count = 0;
     bool goes_on = true;
     while (goes_on && file->bits & READABLE && count < WEIR_IO_BATCH) {
-        bool was_filled;
-        struct sockaddr_storage address;
-        weir_io_result result = { .is_armed = op->is_multishot };
-        result.code = weir__io_try_in(&io->base, op, &result, &address, &was_filled);
-        if (result.code == -EINTR)
+        bool may_have_more;
+        unsigned room = op->is_multishot ? WEIR_IO_BATCH - count : 1;
+        int came = weir__io_try_in(&io->base, op, &io->arena, room, &may_have_more);
+        if (came == -EINTR)
             break; /* then in the next turn */
-        if (result.code == -EAGAIN || (!was_filled && !reads_on(file)))
+        if (came == -EAGAIN || (!may_have_more && !reads_on(file)))
             file->bits &= ~(unsigned)READABLE;
-        if (result.code == -EAGAIN)
+        if (came == -EAGAIN)
             break;
-        if (!weir__io_is_data(op, result.code)) {
-            weir__op_finish_in(&io->base, op, result.code, count);
+        if (came <= 0) {
+            weir__op_finish_in(&io->base, op, came, count);
             return;
         }
-        count++;
-        goes_on = weir__op_tell_data(&io->base, op, &result);
+        count += (unsigned)came;
+        /* All of them, even if somebody has enough meanwhile: the kernel has them no more, and the
+         * operation is there until its final result was told. */
+        for (int i = 0; i < came; i++)
+            goes_on = weir__op_tell_data(&io->base, op, &io->arena.in.results[i]);
     }
     if (count > 0 && io->base.current == file)
         weir__op_end_batch(op);
@@ -318,8 +318,7 @@ static int submit_send(epoll_io *io, weir_io_op *op)
 
 static int submit_connect(epoll_io *io, weir_io_op *op)
 {
-    weir_sys *sys = io->base.sys;
-    int code = sys->connect(sys, op->file->fd, op->connect.address, op->connect.length);
+    int code = weir__io_begin_connect(&io->base, op);
     if (code != -EINPROGRESS && code != -EINTR)
         return weir__op_end_at_once(op, code);
     op->file->bits &= ~(unsigned)WRITABLE;
@@ -338,12 +337,11 @@ static int epoll_submit(weir_io *base, weir_io_op *op)
     switch (op->kind) {
     case WEIR_IO_CONNECT:
         return submit_connect(io, op);
-    case WEIR_IO_SEND:
-        return submit_send(io, op);
     case WEIR_IO_POLL:
         return submit_poll(io, op);
     default:
-        return begin_waiting(io, op, ensure_added(io, file));
+        return weir__op_is_out(op) ? submit_send(io, op)
+                                   : begin_waiting(io, op, ensure_added(io, file));
     }
 }
 

@@ -8,6 +8,7 @@
 #include "io/counters.h"
 #include "io/guess.h"
 
+#include <weir/address.h>
 #include <weir/buf.h>
 #include <weir/group.h>
 
@@ -60,6 +61,14 @@ typedef enum weir_io_op_kind {
     WEIR_IO_POLL,
     /* One-shot, beside the others: both ways of the connection have ended, or it was reset. */
     WEIR_IO_HANGUP,
+    /* Those that are rarer, for the way in: */
+    WEIR_IO_RECEIVE_DATAGRAM, /* the code is 0; each completion is one datagram */
+    WEIR_IO_SPLICE_IN, /* from the file into a pipe. The code is how many bytes, 0 at the end */
+    /* And for the way out: */
+    WEIR_IO_SEND_DATAGRAMS,   /* the code is how many went; when it is negative, the first failed */
+    WEIR_IO_SEND_FILE,        /* the code is how many bytes went; 0: the file has no more */
+    WEIR_IO_SEND_DESCRIPTORS, /* the code is how many bytes went, and the descriptors with them */
+    WEIR_IO_SPLICE_OUT,       /* from a pipe. The code is how many bytes went */
 } weir_io_op_kind;
 
 enum {
@@ -74,13 +83,46 @@ typedef struct weir_io_result {
     bool is_armed;                  /* more may come; else this is the final result */
     weir_buf *buf;                  /* of a receive with data: on_done's to release */
     const struct sockaddr *address; /* of an accept: the peer's, where the backend knows it */
-    socklen_t address_length;
+    socklen_t address_length;       /* of a datagram: the sender's */
+
+    /* Of a datagram. */
+    const weir_address *recipient; /* NULL where the kernel does not say; without a port */
+    uint16_t segment_bytes;        /* not 0: these are several, each so long, but for the last */
+    bool is_truncated;             /* it was longer than the buffer */
+
+    /* Of a receive from a file with max_descriptors: on_done's to close. */
+    const int *descriptors;
+    unsigned descriptor_count;
 } weir_io_result;
+
+/* A datagram to be sent. */
+typedef struct weir_io_datagram {
+    const weir_address *to;   /* NULL: where the socket is connected to */
+    const weir_address *from; /* NULL: as the kernel chooses */
+    int piece_count;
+    uint16_t segment_bytes; /* not 0: the kernel makes several of it, each so long */
+} weir_io_datagram;
+
+/* A part of a file to be sent, or descriptors with the bytes they travel with. */
+typedef struct weir_io_region {
+    int fd;
+    uint64_t offset;
+    size_t length;
+} weir_io_region;
+
+typedef struct weir_io_parcel {
+    const int *descriptors;
+    unsigned count;
+    const void *bytes; /* at least one */
+    size_t length;
+} weir_io_parcel;
 
 /* A descriptor at a backend. Embedded in its owner; zero it first. */
 struct weir_io_file {
     int fd;
-    bool has_boundaries; /* set it after attach: a short read does not mean that there is no more */
+    /* Set these after attach: */
+    bool has_boundaries;     /* a short read does not mean that there is no more */
+    uint8_t max_descriptors; /* that one receive may bring along; what is more is dropped */
 
     /* The backend's. */
     weir_io_op *in, *out, *poll, *hangup; /* what is armed, by direction */
@@ -96,26 +138,37 @@ struct weir_io_file {
 
 struct weir_io_op {
     /* The owner's, set before submit. */
-    weir_io_op_kind kind;
-    bool is_multishot; /* accept, receive */
+    uint8_t kind;      /* weir_io_op_kind */
+    bool is_multishot; /* on the way in */
+    bool is_in_flight; /* the backend's: from submit to the final on_done */
     weir_io_file *file;
     void (*on_done)(weir_io_op *op, const weir_io_result *result);
     void (*on_batch_end)(weir_io_op *op); /* accept, receive; may be NULL */
     union {
-        struct {
-            const struct sockaddr *address;
-            socklen_t length;
-        } connect;
+        const weir_address *remote; /* connect */
         /* Fills in what is to be sent now, at most `max` pieces, and returns how many; at least
          * one. May be asked again before the final on_done. */
         int (*gather)(weir_io_op *op, struct iovec *pieces, int max);
+        /* The same for the n-th datagram to be sent now, of at most `max` pieces: false when there
+         * is none. */
+        bool (*next_datagram)(weir_io_op *op, unsigned n, weir_io_datagram *datagram,
+                              struct iovec *pieces, int max);
+        const weir_io_region *region; /* send_file */
+        const weir_io_parcel *parcel; /* send_descriptors */
         weir_guess guess; /* receive: how large the next buffer should be; zero it first */
-        unsigned events;  /* poll: what to wait for */
+        struct {
+            uint32_t bytes;    /* how large a buffer is */
+            uint32_t expected; /* the backend's; zero it first */
+        } datagrams;           /* receive_datagram */
+        struct {
+            int fd; /* of the pipe's other end */
+            uint32_t length;
+        } splice;
+        unsigned events; /* poll: what to wait for */
     };
 
     /* The backend's. */
-    bool is_in_flight; /* from submit to the final on_done */
-    int code;          /* of a result that waits to be told */
+    int code; /* of a result that waits to be told */
     weir_list_node node;
 };
 

@@ -13,18 +13,11 @@ void weir__io_init(weir_io *io, const weir_io_type *type, weir_sys *sys, weir_io
 weir_io_op **weir__op_place(const weir_io_op *op)
 {
     weir_io_file *file = op->file;
-    switch (op->kind) {
-    case WEIR_IO_ACCEPT:
-    case WEIR_IO_RECEIVE:
-        return &file->in;
-    case WEIR_IO_CONNECT:
-    case WEIR_IO_SEND:
+    if (weir__op_is_out(op))
         return &file->out;
-    case WEIR_IO_POLL:
+    if (op->kind == WEIR_IO_POLL)
         return &file->poll;
-    default:
-        return &file->hangup;
-    }
+    return op->kind == WEIR_IO_HANGUP ? &file->hangup : &file->in;
 }
 
 void weir__op_arm(weir_io_op *op)

@@ -50,7 +50,17 @@ bool weir__io_take_send(weir_io *io, weir_io_file *file);
 /* Whether an operation may finish inside submit. */
 static inline bool weir__op_is_out(const weir_io_op *op)
 {
-    return op->kind == WEIR_IO_CONNECT || op->kind == WEIR_IO_SEND;
+    switch ((weir_io_op_kind)op->kind) {
+    case WEIR_IO_CONNECT:
+    case WEIR_IO_SEND:
+    case WEIR_IO_SEND_DATAGRAMS:
+    case WEIR_IO_SEND_FILE:
+    case WEIR_IO_SEND_DESCRIPTORS:
+    case WEIR_IO_SPLICE_OUT:
+        return true;
+    default:
+        return false;
+    }
 }
 
 #endif

@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
-#include "io/attempt.h"
 #include "io/ops.h"
 
 #include <errno.h>
@@ -247,7 +246,7 @@ static void complete_in(weir_script *script, weir_io_file *file)
         weir_io_result result = { .is_armed = op->is_multishot };
         result.code = op->kind == WEIR_IO_RECEIVE ? receive(script, op, &result)
                                                   : accept_now(script, op, &result, &address);
-        if (!weir__io_is_data(op, result.code)) {
+        if (op->kind == WEIR_IO_ACCEPT ? result.code < 0 : result.code <= 0) {
             leave_peer(script, op);
             weir__op_finish_in(&script->base, op, result.code, count);
             return;
@@ -359,11 +358,12 @@ static int script_submit(weir_io *base, weir_io_op *op)
     weir_script *script = script_of(base);
     weir_io_file *file = op->file;
     WEIR_ASSERT(*weir__op_place(op) == NULL && !op->is_in_flight);
-    if (file->error < 0 && weir__op_is_out(op))
-        return file->error;
-    if (file->error < 0) {
+    int error = op->kind > WEIR_IO_HANGUP ? -EOPNOTSUPP : file->error;
+    if (error < 0 && weir__op_is_out(op))
+        return error;
+    if (error < 0) {
         weir__op_arm(op);
-        finish_later(script, op, file->error);
+        finish_later(script, op, error);
         return WEIR_IO_PENDING;
     }
     return op->kind == WEIR_IO_SEND      ? submit_send(script, op)

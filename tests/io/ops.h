@@ -220,8 +220,8 @@ struct owner {
     const char *name; /* in the story */
     weir_io *at;
     probe in, out, level, hangup;
-    struct sockaddr_in address; /* to connect to */
-    const char *to_send;        /* what gather hands out, piece by piece */
+    weir_address address; /* to connect to */
+    const char *to_send;  /* what gather hands out, piece by piece */
     size_t to_send_length, piece_length;
     int gathers;
     size_t received_length;
@@ -422,9 +422,8 @@ static inline int send_bytes(owner *self, const void *bytes, size_t length)
 
 static inline int connect_to(owner *self, struct sockaddr_in address)
 {
-    self->address = address;
-    self->out.op.connect.address = (struct sockaddr *)&self->address;
-    self->out.op.connect.length = sizeof self->address;
+    weir_address_from_sockaddr(&self->address, (struct sockaddr *)&address, sizeof address);
+    self->out.op.remote = &self->address;
     return submit(&self->out, WEIR_IO_CONNECT);
 }
 

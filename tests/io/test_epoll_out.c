@@ -115,8 +115,8 @@ static void a_unix_connect_succeeds_at_once(void **state)
     assert_int_equal(listen(listener, 4), 0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &length), 0);
     own(&a, sys->socket(sys, AF_UNIX, SOCK_STREAM, 0));
-    a.out.op.connect.address = (struct sockaddr *)&address;
-    a.out.op.connect.length = length;
+    weir_address_from_sockaddr(&a.address, (struct sockaddr *)&address, length);
+    a.out.op.remote = &a.address;
     assert_int_equal(submit(&a.out, WEIR_IO_CONNECT), 0);
     assert_int_equal(kernel.adds, 1); /* the wake-up alone */
     assert_quiet();
