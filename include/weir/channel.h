@@ -162,7 +162,7 @@ WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, b
 /* Options ------------------------------------------------------------------------------------ */
 
 /* Name, kind, least, most, default: what every channel has. */
-#define WEIR_OPTIONS(X)                                                                            \
+#define WEIR_CHANNEL_OPTIONS(X)                                                                    \
     X(AUTO_READ, auto_read, BOOL, 0, 1, 1)                                                         \
     X(ALLOW_HALF_CLOSURE, allow_half_closure, BOOL, 0, 1, 0)                                       \
     X(PAUSE_WHEN_UNWRITABLE, pause_when_unwritable, BOOL, 0, 1, 0)                                 \
@@ -172,6 +172,61 @@ WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, b
     X(MAX_EVENTS_AWAY, max_events_away, COUNT, 1, 1000000, 256)                                    \
     X(LINGER_MS, linger_ms, MS, 0, 86400000, 5000)                                                 \
     X(CONNECT_TIMEOUT_MS, connect_timeout_ms, MS, 0, 86400000, 30000)
+
+/* What sockets have, each kind its own: where one does not, -ENOPROTOOPT. They are the kernel's,
+ * who may round what it is given, doubles buffer sizes, and has defaults of its own: -1 here. */
+#define WEIR_SOCKET_OPTIONS(X)                                                                     \
+    /* All of them. */                                                                             \
+    X(RECEIVE_BUFFER_BYTES, receive_buffer_bytes, BYTES, 1, INT32_MAX / 2, -1)                     \
+    X(SEND_BUFFER_BYTES, send_buffer_bytes, BYTES, 1, INT32_MAX / 2, -1)                           \
+    X(RECEIVE_LOW_BYTES, receive_low_bytes, BYTES, 1, INT32_MAX, 1)                                \
+    X(REUSE_ADDRESS, reuse_address, BOOL, 0, 1, -1)                                                \
+    X(REUSE_PORT, reuse_port, BOOL, 0, 1, 0)                                                       \
+    X(PRIORITY, priority, COUNT, 0, INT32_MAX, 0)                                                  \
+    X(MARK, mark, COUNT, 0, UINT32_MAX, 0)                                                         \
+    X(BUSY_POLL_US, busy_poll_us, COUNT, 0, INT32_MAX, -1)                                         \
+    X(INCOMING_CPU, incoming_cpu, COUNT, 0, 65535, -1)                                             \
+    X(BIND_INTERFACE, bind_interface, COUNT, 0, INT32_MAX, 0)                                      \
+    /* IPv4 and IPv6. */                                                                           \
+    X(TOS, tos, COUNT, 0, 255, 0)                                                                  \
+    X(TTL, ttl, COUNT, 1, 255, -1)                                                                 \
+    X(FREE_BIND, free_bind, BOOL, 0, 1, 0)                                                         \
+    X(TRANSPARENT, transparent, BOOL, 0, 1, 0)                                                     \
+    X(IPV6_ONLY, ipv6_only, BOOL, 0, 1, 0)                                                         \
+    X(PATH_MTU_DISCOVERY, path_mtu_discovery, COUNT, 0, 5, -1)                                     \
+    /* TCP. */                                                                                     \
+    X(NO_DELAY, no_delay, BOOL, 0, 1, 1)                                                           \
+    X(CORK, cork, BOOL, 0, 1, 0)                                                                   \
+    X(QUICK_ACK, quick_ack, BOOL, 0, 1, -1)                                                        \
+    X(KEEP_ALIVE, keep_alive, BOOL, 0, 1, 0)                                                       \
+    X(KEEP_IDLE_S, keep_idle_s, COUNT, 1, 32767, -1)                                               \
+    X(KEEP_INTERVAL_S, keep_interval_s, COUNT, 1, 32767, -1)                                       \
+    X(KEEP_COUNT, keep_count, COUNT, 1, 127, -1)                                                   \
+    X(USER_TIMEOUT_MS, user_timeout_ms, MS, 0, INT32_MAX, 0)                                       \
+    X(NOT_SENT_LOW_BYTES, not_sent_low_bytes, BYTES, 0, INT32_MAX, -1)                             \
+    X(MAX_SEGMENT_BYTES, max_segment_bytes, BYTES, 88, 32767, -1)                                  \
+    X(WINDOW_CLAMP_BYTES, window_clamp_bytes, BYTES, 0, INT32_MAX, -1)                             \
+    X(SYN_COUNT, syn_count, COUNT, 1, 127, -1)                                                     \
+    X(FAST_OPEN_CONNECT, fast_open_connect, BOOL, 0, 1, 0)                                         \
+    /* Seconds that close itself waits in the kernel; 0: it resets, -1: it does neither. */        \
+    X(CLOSE_LINGER_S, close_linger_s, COUNT, -1, 32767, -1)                                        \
+    /* Listeners. */                                                                               \
+    X(BACKLOG, backlog, COUNT, 1, INT32_MAX, 4096)                                                 \
+    X(MAX_CONNECTIONS, max_connections, COUNT, 0, INT32_MAX, 0)                                    \
+    X(DEFER_ACCEPT_S, defer_accept_s, COUNT, 0, INT32_MAX, 0)                                      \
+    X(FAST_OPEN, fast_open, COUNT, 0, INT32_MAX, 0)                                                \
+    /* Datagrams. */                                                                               \
+    X(MAX_DATAGRAM_BYTES, max_datagram_bytes, BYTES, 1, 65535, 2048)                               \
+    X(DELIVER_TRUNCATED, deliver_truncated, BOOL, 0, 1, 0)                                         \
+    X(RECEIVE_OFFLOAD, receive_offload, BOOL, 0, 1, 0)                                             \
+    X(BROADCAST, broadcast, BOOL, 0, 1, 0)                                                         \
+    X(MULTICAST_TTL, multicast_ttl, COUNT, 0, 255, 1)                                              \
+    X(MULTICAST_LOOP, multicast_loop, BOOL, 0, 1, 1)                                               \
+    X(MULTICAST_INTERFACE, multicast_interface, COUNT, 0, INT32_MAX, 0)                            \
+    /* Unix streams. */                                                                            \
+    X(MAX_DESCRIPTORS, max_descriptors, COUNT, 0, 253, 0)
+
+#define WEIR_OPTIONS(X) WEIR_CHANNEL_OPTIONS(X) WEIR_SOCKET_OPTIONS(X)
 
 typedef enum weir_option {
 #define WEIR__OPTION_ENUM(id, name, kind, least, most, normal) WEIR_OPTION_##id,

@@ -40,7 +40,7 @@ weir_channel_extras *weir__channel_need_extras(weir_channel *channel)
         return NULL;
     extras->channel = channel;
     weir__list_init(&extras->timers);
-    for (int i = 0; i < WEIR_OPTIONS_END; i++)
+    for (int i = 0; i < WEIR__CHANNEL_OPTIONS_END; i++)
         atomic_init(&extras->options[i], infos[i].normal);
     if (atomic_compare_exchange_strong_explicit(&channel->extras, &none, extras,
                                                 memory_order_acq_rel, memory_order_acquire))
@@ -78,6 +78,7 @@ void weir__channel_free_extras(weir_channel *channel)
         next = pin->next;
         weir__free(pin);
     }
+    weir__free(extras->child_options);
     weir__free(extras);
 }
 

@@ -5,6 +5,11 @@
 
 #include "channel/channel.h"
 
+/* Those that the channel itself has come first; the others are the transport's. */
+enum {
+    WEIR__CHANNEL_OPTIONS_END = WEIR_OPTION_CONNECT_TIMEOUT_MS + 1,
+};
+
 typedef struct weir_attr weir_attr;
 struct weir_attr {
     weir_attr *next;
@@ -26,9 +31,9 @@ typedef struct weir_channel_extras {
     /* The loop's. */
     weir_list timers; /* of handlers */
     weir_pin *pins;
-    _Atomic(int64_t) options[WEIR_OPTIONS_END]; /* those without a place of their own */
-    int64_t child_options[WEIR_OPTIONS_END];    /* for the channel's children */
-    uint32_t has_child_option;                  /* which of them are set, one bit each */
+    _Atomic(int64_t) options[WEIR__CHANNEL_OPTIONS_END]; /* those without a place of their own */
+    weir_option_value *child_options;                    /* for the channel's children */
+    size_t child_option_count;
 
     weir_channel *channel; /* whose these are */
 

@@ -38,6 +38,22 @@ static int apply_mark(weir_channel *channel, weir_option option, int64_t value, 
     return 0;
 }
 
+static int apply_to_transport(weir_channel *channel, weir_option option, int64_t value,
+                              weir_error *error)
+{
+    const weir_transport *transport = channel->transport;
+    int code = transport->set_option != NULL ? transport->set_option(channel, option, value)
+                                             : -ENOPROTOOPT;
+    if (code == -ENOPROTOOPT)
+        return weir_error_set(error, code, "channel", "%s is nothing that a %s channel has",
+                              weir_option_get_info(option)->name, transport->name);
+    if (code < 0)
+        return weir_error_set(error, code, "channel", "%s cannot be %lld: %s",
+                              weir_option_get_info(option)->name, (long long)value,
+                              weir_error_text(code));
+    return 0;
+}
+
 /* On the loop. */
 static int apply(weir_channel *channel, weir_option option, int64_t value, weir_error *error)
 {
@@ -59,6 +75,8 @@ static int apply(weir_channel *channel, weir_option option, int64_t value, weir_
     case WEIR_OPTION_WRITE_HIGH_BYTES:
         return apply_mark(channel, option, value, error);
     default:
+        if ((int)option >= WEIR__CHANNEL_OPTIONS_END)
+            return apply_to_transport(channel, option, value, error);
         extras = weir__channel_need_extras(channel);
         if (extras == NULL)
             return refuse(error, -ENOMEM, option, value, "too much: there is no memory for it");
@@ -140,7 +158,33 @@ int weir_channel_set_options(weir_channel *channel, const weir_option_value *opt
     return code;
 }
 
-_Static_assert(WEIR_OPTIONS_END <= 32, "a bit for each");
+static weir_option_value *find_child_option(const weir_channel_extras *extras, weir_option option)
+{
+    for (size_t i = 0; i < extras->child_option_count; i++) {
+        if (extras->child_options[i].option == option)
+            return &extras->child_options[i];
+    }
+    return NULL;
+}
+
+static int keep_child_option(weir_channel *channel, weir_option option, int64_t value)
+{
+    weir_channel_extras *extras = weir__channel_need_extras(channel);
+    weir_option_value *kept = extras != NULL ? find_child_option(extras, option) : NULL;
+    if (extras != NULL && kept == NULL) {
+        size_t count = extras->child_option_count + 1;
+        weir_option_value *list = weir__realloc(extras->child_options, count * sizeof *list);
+        if (list != NULL) {
+            extras->child_options = list;
+            extras->child_option_count = count;
+            kept = &list[count - 1];
+        }
+    }
+    if (kept == NULL)
+        return -ENOMEM;
+    *kept = (weir_option_value){ option, value };
+    return 0;
+}
 
 int weir_channel_set_child_option(weir_channel *channel, weir_option option, int64_t value,
                                   weir_error *error)
@@ -154,17 +198,17 @@ int weir_channel_set_child_option(weir_channel *channel, weir_option option, int
         return refuse(error, WEIR_ECLOSED, option, value, "too late: the channel is closed");
     if (weir__channel_owner(channel) != WEIR_OWNER_ME)
         return refuse(error, -EPERM, option, value, "to be set on the channel's loop");
-    weir_channel_extras *extras = weir__channel_need_extras(channel);
-    if (extras == NULL)
-        return refuse(error, -ENOMEM, option, value, "too much: there is no memory for it");
-    extras->child_options[option] = value;
-    extras->has_child_option |= 1u << option;
-    return 0;
+    const weir_transport *transport = channel->transport;
+    if (transport->passes_on != NULL && transport->passes_on(channel, option))
+        return apply_to_transport(channel, option, value, error);
+    code = keep_child_option(channel, option, value);
+    return code < 0 ? refuse(error, code, option, value, "too much: there is no memory for it") : 0;
 }
 
 static int64_t child_mark(const weir_channel_extras *extras, weir_option option, int64_t own)
 {
-    return extras->has_child_option & 1u << option ? extras->child_options[option] : own;
+    const weir_option_value *kept = find_child_option(extras, option);
+    return kept != NULL ? kept->value : own;
 }
 
 /* Both water marks at once, whichever is set: one after the other there may be no right order. */
@@ -180,10 +224,11 @@ int weir__channel_inherit(weir_channel *child)
     const weir_channel_extras *extras = child->parent != NULL ? weir__channel_extras(child->parent)
                                                               : NULL;
     int code = extras != NULL ? inherit_marks(child, extras) : 0;
-    for (int i = 0; extras != NULL && code == 0 && i < WEIR_OPTIONS_END; i++) {
-        bool is_mark = i == WEIR_OPTION_WRITE_LOW_BYTES || i == WEIR_OPTION_WRITE_HIGH_BYTES;
-        if (extras->has_child_option & 1u << i && !is_mark)
-            code = apply(child, (weir_option)i, extras->child_options[i], NULL);
+    child->pauses_when_unwritable = true; /* unless it is told otherwise */
+    for (size_t i = 0; extras != NULL && code == 0 && i < extras->child_option_count; i++) {
+        weir_option option = extras->child_options[i].option;
+        if (option != WEIR_OPTION_WRITE_LOW_BYTES && option != WEIR_OPTION_WRITE_HIGH_BYTES)
+            code = apply(child, option, extras->child_options[i].value, NULL);
     }
     return code;
 }
@@ -194,6 +239,10 @@ int weir_channel_get_option(const weir_channel *channel, weir_option option, int
         return -EINVAL;
     if (weir_option_get_info(option) == NULL)
         return -ENOPROTOOPT;
+    if ((int)option >= WEIR__CHANNEL_OPTIONS_END)
+        return channel->transport->get_option != NULL
+                   ? channel->transport->get_option(channel, option, value)
+                   : -ENOPROTOOPT;
     switch (option) {
     case WEIR_OPTION_AUTO_READ:
         *value = channel->is_auto_read;

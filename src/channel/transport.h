@@ -58,6 +58,13 @@ typedef struct weir_transport {
     int (*local_address)(const weir_channel *channel, weir_address *address);
     int (*remote_address)(const weir_channel *channel, weir_address *address);
 
+    /* Options that are not the channel's own: -ENOPROTOOPT when it does not have that one. NULL: it
+     * has none. Getting is for any thread. `passes_on`: what children get from their listener by
+     * themselves, so that setting it there does. NULL: nothing. */
+    int (*set_option)(weir_channel *channel, weir_option option, int64_t value);
+    int (*get_option)(const weir_channel *channel, weir_option option, int64_t *value);
+    bool (*passes_on)(const weir_channel *channel, weir_option option);
+
     /* Messages, events and errors that reached the tail: true when it has taken them over. NULL:
      * never. */
     bool (*unhandled)(weir_channel *channel, weir_msg *msg, const weir_error *error);
@@ -67,8 +74,9 @@ typedef struct weir_transport {
 void weir__channel_init(weir_channel *channel, const weir_transport *transport,
                         weir_channel *parent);
 
-/* A child that was accepted gets the options its parent has for it: 0 or -ENOMEM. On the parent's
- * loop, before the child is registered. */
+/* A child that was accepted gets the options its parent has for it, and pauses when it is not
+ * writable: 0, -ENOMEM, or what setting an option says. On the parent's loop, before the child is
+ * registered. */
 int weir__channel_inherit(weir_channel *child);
 
 /* It is connected or bound now. */
