@@ -15,10 +15,13 @@
 #include <weir/buf.h>
 #include <weir/channel.h>
 #include <weir/clock.h>
+#include <weir/datagram.h>
+#include <weir/descriptors.h>
 #include <weir/duplex.h>
 #include <weir/error.h>
 #include <weir/executor.h>
 #include <weir/fault.h>
+#include <weir/file.h>
 #include <weir/future.h>
 #include <weir/group.h>
 #include <weir/handler.h>
@@ -31,6 +34,7 @@
 #include <weir/pipeline.h>
 #include <weir/pool.h>
 #include <weir/signal.h>
+#include <weir/socket.h>
 #include <weir/threads.h>
 #include <weir/timer.h>
 #include <weir/typed.h>

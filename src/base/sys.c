@@ -45,6 +45,16 @@ static int sys_close(weir_sys *sys, int fd)
     return result;
 }
 
+static int sys_own(weir_sys *sys, int fd)
+{
+    (void)sys;
+    FAULT("fcntl", NULL);
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+        return -errno;
+    return result_of(fcntl(fd, F_SETFL, flags | O_NONBLOCK));
+}
+
 static int sys_read(weir_sys *sys, int fd, void *to, size_t length)
 {
     (void)sys;
@@ -450,6 +460,7 @@ weir_sys *weir__sys_linux(void)
 {
     static weir_sys linux_calls = {
         .close = sys_close,
+        .own = sys_own,
         .read = sys_read,
         .write = sys_write,
         .eventfd = sys_eventfd,

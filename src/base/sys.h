@@ -26,11 +26,14 @@ typedef struct weir_thread_config {
  * where that sets errno, and never retries: -EINTR is the caller's to handle. Lengths above
  * INT_MAX are cut, as the kernel itself does. Every descriptor is made close-on-exec and sockets
  * and eventfds non-blocking, so that none forgets to ask. The fault hook knows each function by its
- * name here, but for epoll_create1, accept4, pipe2, pthread_create and getrandom.
+ * name here, but for epoll_create1, accept4,
+ * pipe2, fcntl, pthread_create and getrandom.
  */
 typedef struct weir_sys weir_sys;
 struct weir_sys {
     int (*close)(weir_sys *sys, int fd);
+    /* Makes a descriptor that somebody else opened as ours are: close-on-exec and non-blocking. */
+    int (*own)(weir_sys *sys, int fd);
     int (*read)(weir_sys *sys, int fd, void *to, size_t length);
     int (*write)(weir_sys *sys, int fd, const void *from, size_t length);
 

@@ -112,6 +112,21 @@ static void drop_behind(weir_outbound *queue, weir_spare *spare, weir_write *bef
     end_entry(queue, spare, entry, -ECANCELED);
 }
 
+weir_msg *weir__outbound_at(weir_outbound *queue, weir_spare *spare, unsigned n)
+{
+    weir_write *before = queue->first;
+    if (n == 0)
+        return weir__outbound_current(queue, spare);
+    for (unsigned i = 1; i < n && before != queue->unflushed; i++)
+        before = before->next;
+    while (before != queue->unflushed && before->next != queue->unflushed) {
+        if (begin_entry(before->next))
+            return before->next->msg;
+        drop_behind(queue, spare, before);
+    }
+    return NULL;
+}
+
 /* Whether all of what is left of it can still be sent; else whoever wrote it has taken bytes out of
  * it. */
 static bool is_whole(const weir_write *entry)

@@ -57,6 +57,10 @@ void weir__outbound_flush(weir_outbound *queue);
  * now on this one cannot be. */
 weir_msg *weir__outbound_current(weir_outbound *queue, weir_spare *spare);
 
+/* The n-th message to send, counted from 0, or NULL; with 0 the same as above, and those before it
+ * have been asked for. */
+weir_msg *weir__outbound_at(weir_outbound *queue, weir_spare *spare, unsigned n);
+
 /* The bytes of flushed buffers from the front, in at most `max` pieces: how many there are. Stops
  * before what is not a buffer. What it names cannot be cancelled any more. */
 int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max);

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* How a socket gets connected: in time, unless somebody changes their mind. */
+#include "transport/socket.h"
+
+#include "base/alloc.h"
+#include "channel/extras.h"
+
+#include <weir/timer.h>
+
+#include <errno.h>
+
+/* There from the beginning of a connect until both its end and its promise's were seen. */
+typedef struct weir_connecting {
+    weir_socket *socket;
+    weir_address remote;
+    weir_promise *promise;    /* the channel's, which that of the caller follows */
+    weir_listener on_promise; /* somebody may cancel it */
+    weir_timer timer;
+    int failure;   /* why it was given up: 0, it was not */
+    bool is_heard; /* on_promise was called */
+} weir_connecting;
+
+/* Takes the connect off the socket; its promise is completed with the code. */
+static void end_connect(weir_connecting *self, int code)
+{
+    weir_promise *promise = self->promise;
+    self->socket->connecting = NULL;
+    weir_timer_cancel(&self->timer);
+    if (self->is_heard)
+        weir__free(self);
+    weir_promise_set(promise, code); /* then on_promise frees it */
+    weir_promise_release(promise);
+}
+
+static void finish(weir_connecting *self, int code)
+{
+    weir_socket *socket = self->socket;
+    weir_channel *channel = &socket->channel;
+    if (weir__channel_is_closing(channel))
+        code = WEIR_ECLOSED;
+    else if (self->failure < 0)
+        code = self->failure;
+    else if (weir_future_is_done(weir_promise_future(self->promise)))
+        code = -ECANCELED;
+    end_connect(self, code);
+    if (weir__channel_is_closing(channel))
+        return;
+    if (code < 0) {
+        weir__channel_close_now(channel, NULL);
+        return;
+    }
+    socket->is_connected = true;
+    weir__channel_activate(channel);
+}
+
+static void on_connected(weir_io_op *op, const weir_io_result *result)
+{
+    weir_socket *socket = weir__socket_of_out(op);
+    finish(socket->connecting, result->code);
+    weir__socket_landed(socket);
+}
+
+static void give_up(weir_connecting *self, int code)
+{
+    self->failure = code;
+    weir__io_cancel(weir__socket_io(self->socket), &self->socket->out);
+}
+
+static int on_timeout(weir_timer *timer)
+{
+    give_up(WEIR_CONTAINER(timer, weir_connecting, timer), -ETIMEDOUT);
+    return 0;
+}
+
+/* It is complete: by us, or by who cancelled it. */
+static void on_promise(weir_listener *listener, weir_future *future)
+{
+    weir_connecting *self = WEIR_CONTAINER(listener, weir_connecting, on_promise);
+    weir_channel *channel = &self->socket->channel;
+    (void)future;
+    self->is_heard = true;
+    if (self->socket->connecting == self)
+        give_up(self, -ECANCELED);
+    else
+        weir__free(self);
+    weir_channel_release(channel);
+}
+
+static int begin(weir_connecting *self, const weir_address *local)
+{
+    weir_socket *socket = self->socket;
+    weir_channel *channel = &socket->channel;
+    int64_t timeout_ms = weir__channel_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_MS);
+    int code = local != NULL ? weir__socket_bind(socket, local) : 0;
+    if (code < 0)
+        return code;
+    socket->out.kind = WEIR_IO_CONNECT;
+    socket->out.remote = &self->remote;
+    socket->out.on_done = on_connected;
+    code = weir__io_submit(weir__socket_io(socket), &socket->out);
+    if (code != WEIR_IO_PENDING || timeout_ms == 0)
+        return code;
+    int timer_code = weir_timer_schedule(&self->timer, &weir__channel_loop(channel)->base,
+                                         WEIR_MS(timeout_ms));
+    if (timer_code < 0)
+        give_up(self, timer_code);
+    return code;
+}
+
+/* The promise of the caller may have its listeners anywhere; this one has them here. */
+static weir_connecting *prepare(weir_socket *socket, const weir_address *remote,
+                                weir_promise *promise)
+{
+    weir_connecting *self = weir__zalloc(sizeof *self);
+    weir_promise *own = self != NULL ? weir_channel_promise(&socket->channel) : NULL;
+    if (own == NULL ||
+        (promise != NULL && weir_promise_follow(promise, weir_promise_future(own)) < 0)) {
+        weir__promise_end(own, -ENOMEM);
+        weir_promise_release(own);
+        weir__free(self);
+        return NULL;
+    }
+    *self = (weir_connecting){ .socket = socket, .remote = *remote, .promise = own };
+    self->on_promise.done = on_promise;
+    self->timer.fire = on_timeout;
+    return self;
+}
+
+void weir__socket_connect(weir_channel *channel, const weir_address *remote,
+                          const weir_address *local, weir_promise *promise)
+{
+    weir_socket *socket = weir__socket_of(channel);
+    int refusal = socket->connecting != NULL ? -EALREADY : socket->is_connected ? -EISCONN : 0;
+    if (weir_address_sockaddr(remote, NULL) == NULL)
+        refusal = -EINVAL;
+    if (refusal < 0) {
+        weir__promise_end(promise, refusal);
+        return;
+    }
+    weir_connecting *self = prepare(socket, remote, promise);
+    if (self == NULL) {
+        weir__promise_end(promise, -ENOMEM);
+        weir__channel_close_now(channel, NULL);
+        return;
+    }
+    socket->connecting = self;
+    weir_channel_retain(channel);
+    int code = begin(self, local);
+    weir_future_listen(weir_promise_future(self->promise), &self->on_promise);
+    if (code != WEIR_IO_PENDING)
+        finish(self, code);
+}

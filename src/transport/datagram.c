@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: MIT */
+/* Datagram channels: UDP and Unix. */
+#include "base/alloc.h"
+#include "base/counter.h"
+#include "transport/retry.h"
+
+#include <weir/datagram.h>
+
+#include <errno.h>
+
+#define DEFAULT_BYTES 2048
+#define LARGEST_BYTES 65535 /* what the kernel has put together */
+#define MOST_REPORTS 16     /* of unreachable ports, in a row, on behalf of one send */
+
+typedef struct datagram_channel {
+    weir_socket socket;
+    weir_address local;
+    weir_retry retry;
+    uint32_t max_bytes;
+    bool delivers_truncated;
+    bool is_offloading; /* the kernel may put several together */
+    _Atomic(uint64_t) truncated, unreachable;
+} datagram_channel;
+
+static datagram_channel *datagrams_of(const weir_channel *channel)
+{
+    return (datagram_channel *)channel;
+}
+
+/* What came of a datagram sent before, and says nothing about the next. */
+static bool is_report(int code)
+{
+    return code == -ECONNREFUSED || code == -EHOSTUNREACH || code == -ENETUNREACH ||
+           code == -EHOSTDOWN || code == -ENETDOWN || code == -EPROTO || code == -EMSGSIZE;
+}
+
+static void report(datagram_channel *self, int code)
+{
+    weir__counter_add(&self->unreachable, 1);
+    weir__pipeline_fire_code(&self->socket.channel, code, "a datagram did not get there");
+}
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+static void pass_on(datagram_channel *self, weir_buf *content, const weir_io_result *result)
+{
+    weir_channel *channel = &self->socket.channel;
+    weir_datagram *datagram = weir_datagram_new(content, &self->local, NULL);
+    if (datagram == NULL) {
+        weir_buf_release(content); /* one that was lost on the way, as any other */
+        return;
+    }
+    if (result->address != NULL)
+        weir_address_from_sockaddr(&datagram->sender, result->address, result->address_length);
+    if (result->recipient != NULL) {
+        datagram->recipient = *result->recipient;
+        weir_address_set_port(&datagram->recipient, weir_address_port(&self->local));
+    }
+    datagram->is_truncated = result->is_truncated;
+    weir__channel_read(channel, &datagram->msg);
+}
+
+/* The kernel has put several together: each is a message of its own. */
+static void pass_on_segments(datagram_channel *self, const weir_io_result *result)
+{
+    while (weir_buf_readable(result->buf) > 0 && !weir__channel_is_closing(&self->socket.channel)) {
+        weir_buf *piece;
+        size_t left = weir_buf_readable(result->buf);
+        size_t length = left < result->segment_bytes ? left : result->segment_bytes;
+        if (weir_buf_read_slice(result->buf, length, &piece) < 0)
+            break;
+        pass_on(self, piece, result);
+    }
+    weir_buf_release(result->buf);
+}
+
+static void deliver(datagram_channel *self, const weir_io_result *result)
+{
+    if (result->is_truncated)
+        weir__counter_add(&self->truncated, 1);
+    if (weir__channel_is_closing(&self->socket.channel) ||
+        (result->is_truncated && !self->delivers_truncated))
+        weir_buf_release(result->buf);
+    else if (result->segment_bytes > 0)
+        pass_on_segments(self, result);
+    else
+        pass_on(self, result->buf, result);
+}
+
+static void datagram_start_reading(weir_channel *channel)
+{
+    datagram_channel *self = datagrams_of(channel);
+    if (self->socket.in.is_in_flight || self->retry.is_waiting)
+        return;
+    self->socket.in.datagrams.bytes = self->is_offloading ? LARGEST_BYTES : self->max_bytes;
+    self->socket.in.datagrams.expected = 0;
+    weir__socket_start_reading(channel);
+}
+
+static void on_received(weir_io_op *op, const weir_io_result *result)
+{
+    datagram_channel *self = datagrams_of(&weir__socket_of_in(op)->channel);
+    weir_channel *channel = &self->socket.channel;
+    if (result->buf != NULL)
+        deliver(self, result);
+    if (result->is_armed || weir__socket_landed(&self->socket) || result->buf != NULL)
+        return;
+    if (is_report(result->code))
+        report(self, result->code);
+    else if (result->code != -ECANCELED)
+        weir__retry_later(&self->retry, &self->socket, result->code);
+    if (channel->is_reading)
+        datagram_start_reading(channel);
+}
+
+static void on_batch_end(weir_io_op *op)
+{
+    weir_channel *channel = &weir__socket_of_in(op)->channel;
+    if (!weir__channel_is_closing(channel))
+        weir__channel_read_complete(channel);
+    if (channel->is_reading)
+        datagram_start_reading(channel);
+}
+
+/* Sending -------------------------------------------------------------------------------------- */
+
+/* Those that do not fit into the pieces wait for the next send, but for a first one that never
+ * will: it gets no piece, and the kernel refuses or sends it as it is. */
+static bool next_datagram(weir_io_op *op, unsigned n, weir_io_datagram *to, struct iovec *pieces,
+                          int max)
+{
+    weir_channel *channel = &weir__socket_of_out(op)->channel;
+    weir_msg *msg = weir__outbound_at(&channel->outbound, channel->spare, n);
+    if (msg == NULL)
+        return false;
+    const weir_buf *content = (const weir_buf *)msg;
+    if (msg->type == &weir_datagram_type) {
+        const weir_datagram *datagram = (const weir_datagram *)msg;
+        content = datagram->content;
+        to->to = weir_address_kind_of(&datagram->recipient) != WEIR_ADDRESS_NONE
+                     ? &datagram->recipient
+                     : NULL;
+        to->from = &datagram->sender;
+        to->segment_bytes = datagram->segment_bytes;
+    }
+    size_t length = weir_buf_readable(content), covered = 0;
+    int count = length > 0 ? weir_buf_iovec(content, weir_buf_reader(content), length, pieces, max,
+                                            &covered)
+                           : 0;
+    if (count < 0 || (n > 0 && covered < length))
+        return false;
+    to->piece_count = count;
+    return true;
+}
+
+/* So many of the first ones went. */
+static void account(datagram_channel *self, int sent)
+{
+    weir_channel *channel = &self->socket.channel;
+    for (int i = 0; i < sent; i++)
+        weir__outbound_remove(&channel->outbound, channel->spare, 0);
+}
+
+/* The first one failed, alone. */
+static void fail_first(datagram_channel *self, int code)
+{
+    weir_outbound *queue = &self->socket.channel.outbound;
+    if (weir__outbound_has_flushed(queue) && queue->first->promise == NULL)
+        queue->lost = code;
+    weir__outbound_remove(queue, self->socket.channel.spare, code);
+}
+
+/* -EMSGSIZE is the datagram's own fault here, when reports are another's. */
+static void settle(datagram_channel *self, int code, int *reports)
+{
+    if (code >= 0)
+        account(self, code);
+    else if (code != -EMSGSIZE && is_report(code) && self->socket.is_peer_known &&
+             ++*reports <= MOST_REPORTS)
+        report(self, code); /* and the same is tried again */
+    else
+        fail_first(self, code);
+}
+
+static void datagram_flush(weir_channel *channel)
+{
+    datagram_channel *self = datagrams_of(channel);
+    int reports = 0, code = 0;
+    while (!self->socket.out.is_in_flight && code != WEIR_IO_PENDING &&
+           weir__outbound_current(&channel->outbound, channel->spare) != NULL) {
+        self->socket.out.kind = WEIR_IO_SEND_DATAGRAMS;
+        self->socket.out.next_datagram = next_datagram;
+        code = weir__io_submit(weir__socket_io(&self->socket), &self->socket.out);
+        if (code != WEIR_IO_PENDING)
+            settle(self, code, &reports);
+    }
+    weir__channel_sent(channel, 0);
+}
+
+static void on_sent(weir_io_op *op, const weir_io_result *result)
+{
+    datagram_channel *self = datagrams_of(&weir__socket_of_out(op)->channel);
+    weir_channel *channel = &self->socket.channel;
+    int reports = 0;
+    if (result->code != -ECANCELED && !weir__channel_is_closing(channel)) {
+        settle(self, result->code, &reports);
+        weir__channel_sent(channel, 0);
+    }
+    if (!weir__socket_landed(&self->socket))
+        weir__channel_resume_output(channel);
+}
+
+static bool datagram_takes(const weir_channel *channel, const weir_msg *msg)
+{
+    (void)channel;
+    return msg->type == &weir_datagram_type || msg->type == &weir_buf_type;
+}
+
+/* Binding and connecting ----------------------------------------------------------------------- */
+
+/* A socket for all addresses is told by the kernel which one each datagram was for. */
+static void ask_for_recipients(datagram_channel *self)
+{
+    weir_sys *sys = self->socket.sys;
+    const int on = 1;
+    int fd = self->socket.file.fd;
+    if (!weir_address_is_any(&self->local))
+        return;
+    if (self->socket.family == AF_INET)
+        sys->setsockopt(sys, fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on);
+    else
+        sys->setsockopt(sys, fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
+}
+
+static int datagram_attach(weir_channel *channel)
+{
+    datagram_channel *self = datagrams_of(channel);
+    if (self->socket.is_connected) {
+        weir__socket_local_address(channel, &self->local);
+        ask_for_recipients(self);
+    }
+    return weir__socket_attach(channel);
+}
+
+static void datagram_bind(weir_channel *channel, const weir_address *local, weir_promise *promise)
+{
+    datagram_channel *self = datagrams_of(channel);
+    int code = weir__socket_bind(&self->socket, local);
+    if (code == 0) {
+        weir__socket_local_address(channel, &self->local);
+        ask_for_recipients(self);
+        self->socket.is_connected = true;
+    }
+    weir__promise_end(promise, code);
+    if (code == 0)
+        weir__channel_activate(channel);
+}
+
+/* Only the kernel is asked, who answers at once. */
+static void datagram_connect(weir_channel *channel, const weir_address *remote,
+                             const weir_address *local, weir_promise *promise)
+{
+    datagram_channel *self = datagrams_of(channel);
+    weir_sys *sys = self->socket.sys;
+    size_t length;
+    const struct sockaddr *address = weir_address_sockaddr(remote, &length);
+    int code = address == NULL ? -EINVAL : 0;
+    if (code == 0 && local != NULL)
+        code = weir__socket_bind(&self->socket, local);
+    if (code == 0)
+        code = sys->connect(sys, self->socket.file.fd, address, (socklen_t)length);
+    if (code == 0) {
+        weir__socket_local_address(channel, &self->local);
+        self->socket.is_peer_known = self->socket.is_connected = true;
+    }
+    weir__promise_end(promise, code);
+    if (code == 0)
+        weir__channel_activate(channel);
+}
+
+/* It stays bound to its address, and hears everybody again. */
+static void datagram_disconnect(weir_channel *channel, weir_promise *promise)
+{
+    datagram_channel *self = datagrams_of(channel);
+    const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+    int code = self->socket.is_peer_known
+                   ? self->socket.sys->connect(self->socket.sys, self->socket.file.fd, &nobody,
+                                               sizeof nobody)
+                   : -ENOTCONN;
+    if (code == 0)
+        self->socket.is_peer_known = false;
+    weir__promise_end(promise, code);
+}
+
+/* The transport -------------------------------------------------------------------------------- */
+
+static bool datagram_quiesce(weir_channel *channel, bool is_closing)
+{
+    weir__retry_cancel(&datagrams_of(channel)->retry);
+    return weir__socket_quiesce(channel, is_closing);
+}
+
+static void datagram_destroy(weir_channel *channel)
+{
+    weir__free(datagrams_of(channel));
+}
+
+static int datagram_set_option(weir_channel *channel, weir_option option, int64_t value)
+{
+    datagram_channel *self = datagrams_of(channel);
+    int code = 0;
+    switch (option) {
+    case WEIR_OPTION_MAX_DATAGRAM_BYTES:
+        self->max_bytes = (uint32_t)value;
+        break;
+    case WEIR_OPTION_DELIVER_TRUNCATED:
+        self->delivers_truncated = value != 0;
+        return 0;
+    case WEIR_OPTION_RECEIVE_OFFLOAD:
+        code = weir__socket_set_option(channel, option, value);
+        self->is_offloading = code == 0 ? value != 0 : self->is_offloading;
+        break;
+    default:
+        return weir__socket_set_option(channel, option, value);
+    }
+    if (self->socket.in.is_in_flight) /* the next buffers have the other size */
+        self->socket.in.datagrams.bytes = self->is_offloading ? LARGEST_BYTES : self->max_bytes;
+    return code;
+}
+
+static int datagram_get_option(const weir_channel *channel, weir_option option, int64_t *value)
+{
+    const datagram_channel *self = datagrams_of(channel);
+    if (option == WEIR_OPTION_MAX_DATAGRAM_BYTES)
+        *value = self->max_bytes;
+    else if (option == WEIR_OPTION_DELIVER_TRUNCATED)
+        *value = self->delivers_truncated;
+    else
+        return weir__socket_get_option(channel, option, value);
+    return 0;
+}
+
+#define DATAGRAM(transport_name)                                                                   \
+    {                                                                                              \
+        .name = (transport_name), .attach = datagram_attach, .detach = weir__socket_detach,        \
+        .is_active = weir__socket_is_active, .bind = datagram_bind, .connect = datagram_connect,   \
+        .disconnect = datagram_disconnect, .start_reading = datagram_start_reading,                \
+        .stop_reading = weir__socket_stop_reading, .takes = datagram_takes,                        \
+        .flush = datagram_flush, .quiesce = datagram_quiesce, .close = weir__socket_close,         \
+        .destroy = datagram_destroy, .local_address = weir__socket_local_address,                  \
+        .remote_address = weir__socket_remote_address, .set_option = datagram_set_option,          \
+        .get_option = datagram_get_option,                                                         \
+    }
+
+const weir_transport weir__udp_transport = DATAGRAM("udp");
+const weir_transport weir__unix_datagram_transport = DATAGRAM("unix datagram");
+
+int weir__datagram_new(weir_channel **channel, weir_sys *sys, int fd, int family, bool is_bound)
+{
+    datagram_channel *self = weir__zalloc(sizeof *self);
+    if (self == NULL)
+        return -ENOMEM;
+    weir__socket_init(&self->socket,
+                      family == AF_UNIX ? &weir__unix_datagram_transport : &weir__udp_transport,
+                      NULL, sys, fd, family);
+    self->socket.is_connected = is_bound;
+    self->socket.in.kind = WEIR_IO_RECEIVE_DATAGRAM;
+    self->socket.in.on_done = on_received;
+    self->socket.in.on_batch_end = on_batch_end;
+    self->socket.out.on_done = on_sent;
+    self->max_bytes = DEFAULT_BYTES;
+    *channel = &self->socket.channel;
+    return 0;
+}
+
+int weir_channel_datagram_stats(const weir_channel *channel, weir_datagram_stats *stats)
+{
+    if (channel == NULL || stats == NULL)
+        return -EINVAL;
+    if (channel->transport != &weir__udp_transport &&
+        channel->transport != &weir__unix_datagram_transport)
+        return -EOPNOTSUPP;
+    const datagram_channel *self = datagrams_of(channel);
+    stats->truncated = atomic_load_explicit(&self->truncated, memory_order_relaxed);
+    stats->unreachable = atomic_load_explicit(&self->unreachable, memory_order_relaxed);
+    return 0;
+}
+
+/* Multicast ------------------------------------------------------------------------------------ */
+
+static int change_membership(weir_channel *channel, const weir_address *group, unsigned interface,
+                             const weir_address *source, bool is_joining)
+{
+    if (channel == NULL || !weir_address_is_multicast(group) ||
+        (source != NULL && weir_address_kind_of(source) != weir_address_kind_of(group)))
+        return -EINVAL;
+    if (channel->transport != &weir__udp_transport)
+        return -EOPNOTSUPP;
+    weir_socket *self = weir__socket_of(channel);
+    size_t length, source_length;
+    const struct sockaddr *to = weir_address_sockaddr(group, &length);
+    const struct sockaddr *from = weir_address_sockaddr(source, &source_length);
+    int level = weir_address_kind_of(group) == WEIR_ADDRESS_IPV4 ? IPPROTO_IP : IPPROTO_IPV6;
+    struct group_req all = { .gr_interface = interface };
+    struct group_source_req some = { .gsr_interface = interface };
+    memcpy(&all.gr_group, to, length);
+    memcpy(&some.gsr_group, to, length);
+    if (from != NULL)
+        memcpy(&some.gsr_source, from, source_length);
+    int code = WEIR_ECLOSED;
+    weir__channel_lock(channel);
+    if (self->is_open && from == NULL)
+        code = self->sys->setsockopt(self->sys, self->file.fd, level,
+                                     is_joining ? MCAST_JOIN_GROUP : MCAST_LEAVE_GROUP, &all,
+                                     sizeof all);
+    else if (self->is_open)
+        code = self->sys->setsockopt(
+            self->sys, self->file.fd, level,
+            is_joining ? MCAST_JOIN_SOURCE_GROUP : MCAST_LEAVE_SOURCE_GROUP, &some, sizeof some);
+    weir__channel_unlock(channel);
+    return code;
+}
+
+int weir_datagram_join(weir_channel *channel, const weir_address *group, unsigned interface,
+                       const weir_address *source)
+{
+    return change_membership(channel, group, interface, source, true);
+}
+
+int weir_datagram_leave(weir_channel *channel, const weir_address *group, unsigned interface,
+                        const weir_address *source)
+{
+    return change_membership(channel, group, interface, source, false);
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* Files and descriptors on their way through a stream. */
+#include "transport/sending.h"
+
+#include "base/alloc.h"
+#include "base/counter.h"
+#include "transport/descriptors.h"
+
+#include <weir/descriptors.h>
+#include <weir/file.h>
+
+#include <errno.h>
+
+/* More at once would keep other channels waiting. */
+#define MOST_FILE_BYTES (1024 * 1024)
+
+typedef struct weir_sending {
+    weir_io_region region;
+    weir_io_parcel parcel;
+} weir_sending;
+
+bool weir__sending_takes(const weir_socket *self, const weir_msg *msg)
+{
+    return msg->type == &weir_file_region_type ||
+           (msg->type == &weir_descriptors_type && self->family == AF_UNIX);
+}
+
+static void prepare_region(weir_socket *self, const weir_file_region *region)
+{
+    uint64_t sent = self->channel.outbound.first->sent;
+    uint64_t left = region->length - sent;
+    self->sending->region = (weir_io_region){
+        .fd = region->fd,
+        .offset = region->offset + sent,
+        .length = left < MOST_FILE_BYTES ? (size_t)left : MOST_FILE_BYTES,
+    };
+    self->out.kind = WEIR_IO_SEND_FILE;
+    self->out.region = &self->sending->region;
+}
+
+static int prepare_parcel(weir_socket *self, const weir_descriptors *parcel)
+{
+    struct iovec piece;
+    size_t length = weir_buf_readable(parcel->bytes);
+    int count = weir_buf_iovec(parcel->bytes, weir_buf_reader(parcel->bytes), length, &piece, 1,
+                               NULL);
+    if (count < 1)
+        return WEIR_EBOUNDS; /* somebody has read the bytes meanwhile */
+    for (unsigned i = 0; i < parcel->count; i++) {
+        if (parcel->fds[i] < 0)
+            return -EBADF; /* or taken a descriptor out */
+    }
+    self->sending->parcel = (weir_io_parcel){ parcel->fds, parcel->count, piece.iov_base,
+                                              piece.iov_len };
+    self->out.kind = WEIR_IO_SEND_DESCRIPTORS;
+    self->out.parcel = &self->sending->parcel;
+    return 0;
+}
+
+int weir__sending_prepare(weir_socket *self, weir_msg *msg)
+{
+    if (self->sending == NULL)
+        self->sending = weir__zalloc(sizeof *self->sending);
+    if (self->sending == NULL)
+        return -ENOMEM;
+    if (msg->type == &weir_descriptors_type)
+        return prepare_parcel(self, (weir_descriptors *)msg);
+    prepare_region(self, (weir_file_region *)msg);
+    return 0;
+}
+
+/* Told behind the callback under way, once for all that has gone until then. */
+static void tell_progress(weir_notice *notice)
+{
+    weir_file_region *region = WEIR_CONTAINER(notice, weir_file_region, notice);
+    region->is_queued = false;
+    region->on_progress(region, region->sent, region->arg);
+    weir_msg_release(&region->msg);
+}
+
+static void queue_progress(weir_file_region *region)
+{
+    if (region->on_progress == NULL || region->is_queued)
+        return;
+    region->is_queued = true;
+    region->notice.run = tell_progress;
+    weir_msg_retain(&region->msg);
+    weir__notice_queue(&region->notice);
+}
+
+static int region_sent(weir_socket *self, weir_file_region *region, int sent)
+{
+    weir_channel *channel = &self->channel;
+    weir_write *entry = channel->outbound.first;
+    if (sent == 0 && entry->sent < region->length)
+        return WEIR_EOF;
+    entry->sent += (size_t)sent;
+    region->sent = entry->sent;
+    weir__counter_add(&channel->outbound.bytes_out, (uint64_t)sent);
+    queue_progress(region);
+    if (entry->sent == region->length)
+        weir__outbound_remove(&channel->outbound, channel->spare, 0);
+    return 0;
+}
+
+/* The descriptors went with the first bytes; the others are bytes as any. */
+static int parcel_sent(weir_socket *self, weir_descriptors *parcel, int sent)
+{
+    weir_channel *channel = &self->channel;
+    weir_write *entry = channel->outbound.first;
+    entry->msg = weir_msg_retain(&parcel->bytes->msg);
+    weir_msg_release(&parcel->msg);
+    weir__outbound_sent(&channel->outbound, channel->spare, (size_t)sent);
+    return 0;
+}
+
+int weir__sending_sent(weir_socket *self, int sent)
+{
+    weir_msg *msg = self->channel.outbound.first->msg;
+    return msg->type == &weir_descriptors_type
+               ? parcel_sent(self, (weir_descriptors *)msg, sent)
+               : region_sent(self, (weir_file_region *)msg, sent);
+}
+
+void weir__sending_end(weir_socket *self)
+{
+    weir__free(self->sending);
+    self->sending = NULL;
+}
+
+weir_msg *weir__received(weir_sys *sys, const weir_io_result *result)
+{
+    if (result->descriptor_count == 0)
+        return &result->buf->msg;
+    weir_descriptors *parcel = weir__descriptors_new(sys, result->descriptors,
+                                                     result->descriptor_count, result->buf);
+    if (parcel != NULL)
+        return &parcel->msg;
+    for (unsigned i = 0; i < result->descriptor_count; i++)
+        sys->close(sys, result->descriptors[i]);
+    weir_buf_release(result->buf);
+    return NULL;
+}

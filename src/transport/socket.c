@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* What every channel over a socket does alike. */
+#include "transport/socket.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <string.h>
+
+void weir__socket_init(weir_socket *self, const weir_transport *transport, weir_channel *parent,
+                       weir_sys *sys, int fd, int family)
+{
+    self->sys = sys;
+    self->file.fd = fd;
+    self->family = (uint8_t)family;
+    self->is_open = true;
+    self->in.file = self->out.file = &self->file;
+    weir__channel_init(&self->channel, transport, parent);
+}
+
+/* Coming to a loop, and leaving it ------------------------------------------------------------- */
+
+int weir__socket_attach(weir_channel *channel)
+{
+    weir_socket *self = weir__socket_of(channel);
+    weir_io *io = weir__socket_io(self);
+    int code = io->type->attach(io, &self->file, self->file.fd);
+    self->is_attached = code == 0;
+    return code;
+}
+
+void weir__socket_detach(weir_channel *channel)
+{
+    weir_socket *self = weir__socket_of(channel);
+    weir_io *io = weir__socket_io(self);
+    self->is_attached = false;
+    io->type->detach(io, &self->file);
+}
+
+bool weir__socket_is_active(const weir_channel *channel)
+{
+    return weir__socket_of(channel)->is_connected;
+}
+
+static bool is_busy(const weir_socket *self)
+{
+    return self->in.is_in_flight || self->out.is_in_flight;
+}
+
+/* A connect is waited for when the channel only moves: it cannot be taken to another loop. */
+bool weir__socket_quiesce(weir_channel *channel, bool is_closing)
+{
+    weir_socket *self = weir__socket_of(channel);
+    if (!is_busy(self))
+        return true;
+    weir_io *io = weir__socket_io(self);
+    self->is_quiescing = true;
+    if (self->in.is_in_flight)
+        weir__io_cancel(io, &self->in);
+    if (self->out.is_in_flight && (is_closing || self->connecting == NULL))
+        weir__io_cancel(io, &self->out);
+    return false;
+}
+
+bool weir__socket_landed(weir_socket *self)
+{
+    if (!self->is_quiescing)
+        return false;
+    if (!is_busy(self)) {
+        self->is_quiescing = false;
+        weir__channel_quiet(&self->channel);
+    }
+    return true;
+}
+
+/* Others may be asking the descriptor something, under the lock: it is not theirs any more from
+ * then on. Closing itself may take a while. */
+void weir__socket_close(weir_channel *channel)
+{
+    weir_socket *self = weir__socket_of(channel);
+    weir__channel_lock(channel);
+    bool was_open = self->is_open;
+    self->is_open = false;
+    weir__channel_unlock(channel);
+    if (!was_open)
+        return;
+    weir__claim_end(self->sys, self->claim);
+    self->claim = NULL;
+    if (self->is_attached) {
+        weir_io *io = weir__socket_io(self);
+        io->type->close_file(io, &self->file);
+    } else {
+        self->sys->close(self->sys, self->file.fd);
+    }
+    self->is_attached = false;
+    if (channel->parent != NULL)
+        weir__listener_child_closed(channel->parent);
+}
+
+/* Addresses ------------------------------------------------------------------------------------ */
+
+typedef int (*name_fn)(weir_sys *sys, int fd, struct sockaddr *address, socklen_t *length);
+
+static int ask(const weir_channel *channel, name_fn name, weir_address *address)
+{
+    const weir_socket *self = weir__socket_of(channel);
+    struct sockaddr_storage storage;
+    socklen_t length = sizeof storage;
+    int code = -EBADF;
+    weir__channel_lock(channel);
+    if (self->is_open)
+        code = name(self->sys, self->file.fd, (struct sockaddr *)&storage, &length);
+    weir__channel_unlock(channel);
+    if (code == 0)
+        code = weir_address_from_sockaddr(address, (struct sockaddr *)&storage, length);
+    return code < 0 ? WEIR_ENOTFOUND : 0;
+}
+
+int weir__socket_local_address(const weir_channel *channel, weir_address *address)
+{
+    return ask(channel, weir__socket_of(channel)->sys->getsockname, address);
+}
+
+int weir__socket_remote_address(const weir_channel *channel, weir_address *address)
+{
+    const weir_socket *self = weir__socket_of(channel);
+    if (self->remote_length > 0)
+        return weir_address_from_sockaddr(address, (const struct sockaddr *)&self->remote,
+                                          self->remote_length);
+    return ask(channel, self->sys->getpeername, address);
+}
+
+int weir_channel_descriptor(const weir_channel *channel)
+{
+    if (channel == NULL || channel->transport->attach != weir__socket_attach)
+        return -EBADF;
+    weir__channel_lock(channel);
+    int fd = weir__socket_of(channel)->is_open ? weir__socket_of(channel)->file.fd : -EBADF;
+    weir__channel_unlock(channel);
+    return fd;
+}
+
+int weir__socket_bind(weir_socket *self, const weir_address *local)
+{
+    size_t length;
+    const struct sockaddr *address = weir_address_sockaddr(local, &length);
+    if (address == NULL)
+        return -EINVAL;
+    if (weir_address_kind_of(local) == WEIR_ADDRESS_UNIX) {
+        int type = 0;
+        socklen_t size = sizeof type;
+        self->sys->getsockopt(self->sys, self->file.fd, SOL_SOCKET, SO_TYPE, &type, &size);
+        return weir__claim_bind(self->sys, self->file.fd, type, local, &self->claim);
+    }
+    return self->sys->bind(self->sys, self->file.fd, address, (socklen_t)length);
+}
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+/* Without auto_read one batch was asked for, and no more should come. */
+void weir__socket_start_reading(weir_channel *channel)
+{
+    weir_socket *self = weir__socket_of(channel);
+    if (self->in.is_in_flight || !self->is_attached)
+        return; /* it is being cancelled: then its end will see that reading is wished again */
+    self->in.is_multishot = channel->is_auto_read;
+    weir__io_submit(weir__socket_io(self), &self->in);
+}
+
+void weir__socket_stop_reading(weir_channel *channel)
+{
+    weir_socket *self = weir__socket_of(channel);
+    if (self->in.is_in_flight)
+        weir__io_cancel(weir__socket_io(self), &self->in);
+}
+
+void weir__socket_end_batch(weir_socket *self)
+{
+    if (!weir__channel_is_closing(&self->channel))
+        weir__channel_read_complete(&self->channel);
+    if (self->channel.is_reading)
+        weir__socket_start_reading(&self->channel);
+}
+
+/* Options -------------------------------------------------------------------------------------- */
+
+int weir__socket_set_option(weir_channel *channel, weir_option option, int64_t value)
+{
+    weir_socket *self = weir__socket_of(channel);
+    return weir__sockopt_set(self->sys, self->file.fd, self->family, option, value);
+}
+
+int weir__socket_get_option(const weir_channel *channel, weir_option option, int64_t *value)
+{
+    const weir_socket *self = weir__socket_of(channel);
+    int code = WEIR_ECLOSED;
+    weir__channel_lock(channel);
+    if (self->is_open)
+        code = weir__sockopt_get(self->sys, self->file.fd, self->family, option, value);
+    weir__channel_unlock(channel);
+    return code;
+}

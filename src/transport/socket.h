@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* What every channel over a socket has, and does alike. */
+#ifndef WEIR_TRANSPORT_SOCKET_H
+#define WEIR_TRANSPORT_SOCKET_H
+
+#include "channel/channel.h"
+#include "io/io.h"
+
+#include <weir/socket.h>
+
+#include <netinet/in.h>
+
+/*
+ * The base of streams, listeners and datagram channels. The descriptor is open from the beginning
+ * until close; while the channel is on a loop, its backend knows the file.
+ *
+ *   weir_channel_new          fd is open
+ *   attach  (registration)    the loop's backend knows it; `in` and `out` can be submitted
+ *   quiesce                   both are cancelled, and their ends awaited
+ *   detach  (another loop)    fd is open
+ *   close                     fd is closed
+ */
+typedef struct weir_socket {
+    weir_channel channel;
+    weir_sys *sys;
+    weir_io_file file;
+    weir_io_op in, out;
+    bool is_open; /* under the channel's lock */
+    bool is_attached;
+    bool is_connected;  /* or bound, or listening: active */
+    bool is_peer_known; /* of a datagram channel: it is connected indeed */
+    bool is_quiescing;  /* the channel waits for the end of what is under way */
+    uint8_t family;     /* AF_INET, AF_INET6, AF_UNIX */
+    uint8_t max_descriptors;
+    socklen_t remote_length; /* of what follows; 0: ask the kernel */
+    struct sockaddr_in6 remote; /* of an accepted one: it can still be asked when it is closed */
+    struct weir_connecting *connecting; /* NULL: it is not */
+    struct weir_claim *claim;           /* of the path it is bound to; NULL: there is none */
+    struct weir_sending *sending;       /* of what is not bytes; NULL until there was any */
+} weir_socket;
+
+static inline weir_socket *weir__socket_of(const weir_channel *channel)
+{
+    return (weir_socket *)channel;
+}
+
+static inline weir_socket *weir__socket_of_in(weir_io_op *op)
+{
+    return WEIR_CONTAINER(op, weir_socket, in);
+}
+
+static inline weir_socket *weir__socket_of_out(weir_io_op *op)
+{
+    return WEIR_CONTAINER(op, weir_socket, out);
+}
+
+static inline weir_io *weir__socket_io(const weir_socket *self)
+{
+    return weir__channel_loop(&self->channel)->io;
+}
+
+/* Prepares a socket, whose descriptor is its own from then on. */
+void weir__socket_init(weir_socket *self, const weir_transport *transport, weir_channel *parent,
+                       weir_sys *sys, int fd, int family);
+
+/* Functions of a transport. */
+int weir__socket_attach(weir_channel *channel);
+void weir__socket_detach(weir_channel *channel);
+bool weir__socket_is_active(const weir_channel *channel);
+bool weir__socket_quiesce(weir_channel *channel, bool is_closing);
+void weir__socket_close(weir_channel *channel);
+int weir__socket_local_address(const weir_channel *channel, weir_address *address);
+int weir__socket_remote_address(const weir_channel *channel, weir_address *address);
+void weir__socket_start_reading(weir_channel *channel);
+void weir__socket_stop_reading(weir_channel *channel);
+int weir__socket_set_option(weir_channel *channel, weir_option option, int64_t value);
+int weir__socket_get_option(const weir_channel *channel, weir_option option, int64_t *value);
+
+/* An operation has ended: true when the channel waited for that, and the result is of no interest.
+ */
+bool weir__socket_landed(weir_socket *self);
+
+/* The batch is over; reads on if that is wished. */
+void weir__socket_end_batch(weir_socket *self);
+
+/* Binds the descriptor, and claims the path of a Unix address. 0 or a negative code. */
+int weir__socket_bind(weir_socket *self, const weir_address *local);
+
+/* A transport's connect, see connect.c. And the end of one because the channel closes. */
+void weir__socket_connect(weir_channel *channel, const weir_address *remote,
+                          const weir_address *local, weir_promise *promise);
+
+/* The kernel's word for an option, on a descriptor: 0 or a negative code. sockopt.c */
+int weir__sockopt_set(weir_sys *sys, int fd, int family, weir_option option, int64_t value);
+int weir__sockopt_get(weir_sys *sys, int fd, int family, weir_option option, int64_t *value);
+
+/* Whether accepted sockets have it from their listener. */
+bool weir__sockopt_is_inherited(weir_option option);
+
+/* The path of a socket file, see claim.c: bound, replacing one that nobody listens on any more, and
+ * taken away with its owner if it is still the same. */
+int weir__claim_bind(weir_sys *sys, int fd, int type, const weir_address *local,
+                     struct weir_claim **claim);
+void weir__claim_end(weir_sys *sys, struct weir_claim *claim);
+
+/* The kinds, each in a file of its own. The descriptor is theirs when they succeed. */
+int weir__stream_new(weir_channel **channel, weir_channel *parent, weir_sys *sys, int fd,
+                     int family, bool is_connected);
+int weir__listener_new(weir_channel **channel, weir_sys *sys, int fd, int family,
+                       bool is_listening);
+int weir__datagram_new(weir_channel **channel, weir_sys *sys, int fd, int family, bool is_bound);
+
+/* A child of a listener is closed. Any thread. */
+void weir__listener_child_closed(weir_channel *listener);
+
+/* The same as weir_channel_new, with the system calls of a loop. */
+int weir__channel_open(weir_channel **channel, weir_sys *sys, weir_socket_kind kind,
+                       const weir_address *address, weir_error *error);
+int weir__channel_adopt(weir_channel **channel, weir_sys *sys, weir_socket_kind kind, int fd,
+                        weir_error *error);
+
+extern const weir_transport weir__tcp_transport, weir__unix_transport, weir__listener_transport,
+    weir__unix_listener_transport, weir__udp_transport, weir__unix_datagram_transport;
+
+#endif

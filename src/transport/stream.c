@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/* Streams: TCP and Unix connections. */
+#include "base/alloc.h"
+#include "transport/sending.h"
+#include "transport/socket.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <string.h>
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+/* Messages that are not wanted any more are dropped, with what they bring along. */
+static void deliver(weir_socket *self, const weir_io_result *result)
+{
+    weir_msg *msg = weir__received(self->sys, result);
+    if (msg == NULL)
+        weir__channel_read_ended(&self->channel, -ENOMEM); /* bytes must not be skipped */
+    else if (weir__channel_is_closing(&self->channel))
+        weir_msg_release(msg);
+    else
+        weir__channel_read(&self->channel, msg);
+}
+
+static void on_received(weir_io_op *op, const weir_io_result *result)
+{
+    weir_socket *self = weir__socket_of_in(op);
+    if (result->buf != NULL)
+        deliver(self, result);
+    if (result->is_armed || weir__socket_landed(self) || result->buf != NULL)
+        return; /* after the one buffer of a one-shot receive the end of the batch goes on */
+    if (result->code != -ECANCELED)
+        weir__channel_read_ended(&self->channel, result->code);
+    else if (self->channel.is_reading)
+        weir__socket_start_reading(&self->channel);
+}
+
+static void on_batch_end(weir_io_op *op)
+{
+    weir__socket_end_batch(weir__socket_of_in(op));
+}
+
+/* Sending -------------------------------------------------------------------------------------- */
+
+static void on_sent(weir_io_op *op, const weir_io_result *result);
+
+static int gather(weir_io_op *op, struct iovec *pieces, int max)
+{
+    weir_channel *channel = &weir__socket_of_out(op)->channel;
+    return weir__outbound_gather(&channel->outbound, channel->spare, pieces, max);
+}
+
+/* Submits what is first in the queue: the operation's result. */
+static int send_first(weir_socket *self, weir_msg *msg)
+{
+    self->out.on_done = on_sent;
+    if (msg->type == &weir_buf_type) {
+        self->out.kind = WEIR_IO_SEND;
+        self->out.gather = gather;
+    } else {
+        int code = weir__sending_prepare(self, msg);
+        if (code < 0)
+            return code;
+    }
+    return weir__io_submit(weir__socket_io(self), &self->out);
+}
+
+/* So much of what is first went: 0, or the code that ends everything. */
+static int account(weir_socket *self, int sent)
+{
+    weir_channel *channel = &self->channel;
+    if (self->out.kind != WEIR_IO_SEND)
+        return weir__sending_sent(self, sent);
+    weir__outbound_sent(&channel->outbound, channel->spare, (size_t)sent);
+    return 0;
+}
+
+static void stream_flush(weir_channel *channel)
+{
+    weir_socket *self = weir__socket_of(channel);
+    weir_msg *msg;
+    int code = 0;
+    if (self->out.is_in_flight)
+        return;
+    while (code == 0 &&
+           (msg = weir__outbound_current(&channel->outbound, channel->spare)) != NULL) {
+        code = send_first(self, msg);
+        if (code >= 0)
+            code = account(self, code);
+    }
+    weir__channel_sent(channel, code == WEIR_IO_PENDING ? 0 : code);
+}
+
+static void on_sent(weir_io_op *op, const weir_io_result *result)
+{
+    weir_socket *self = weir__socket_of_out(op);
+    weir_channel *channel = &self->channel;
+    int code = result->code >= 0 ? account(self, result->code) : result->code;
+    if (code >= 0)
+        weir__channel_sent(channel, 0);
+    else if (code != -ECANCELED && !weir__channel_is_closing(channel))
+        weir__channel_sent(channel, code);
+    if (!weir__socket_landed(self) && code >= 0)
+        weir__channel_resume_output(channel);
+}
+
+static bool stream_takes(const weir_channel *channel, const weir_msg *msg)
+{
+    return msg->type == &weir_buf_type || weir__sending_takes(weir__socket_of(channel), msg);
+}
+
+static void stream_shutdown(weir_channel *channel, weir_promise *promise)
+{
+    weir_socket *self = weir__socket_of(channel);
+    int code = self->sys->shutdown(self->sys, self->file.fd, SHUT_WR);
+    weir__promise_end(promise, code == -ENOTCONN ? 0 : code); /* the other side knows already */
+}
+
+/* A client may choose where it comes from before it connects. */
+static void stream_bind(weir_channel *channel, const weir_address *local, weir_promise *promise)
+{
+    weir__promise_end(promise, weir__socket_bind(weir__socket_of(channel), local));
+}
+
+/* Options -------------------------------------------------------------------------------------- */
+
+static int stream_set_option(weir_channel *channel, weir_option option, int64_t value)
+{
+    weir_socket *self = weir__socket_of(channel);
+    if (option != WEIR_OPTION_MAX_DESCRIPTORS || self->family != AF_UNIX)
+        return weir__socket_set_option(channel, option, value);
+    self->max_descriptors = (uint8_t)value;
+    self->file.max_descriptors = (uint8_t)value;
+    return 0;
+}
+
+static int stream_get_option(const weir_channel *channel, weir_option option, int64_t *value)
+{
+    const weir_socket *self = weir__socket_of(channel);
+    if (option != WEIR_OPTION_MAX_DESCRIPTORS || self->family != AF_UNIX)
+        return weir__socket_get_option(channel, option, value);
+    *value = self->max_descriptors;
+    return 0;
+}
+
+static int stream_attach(weir_channel *channel)
+{
+    weir_socket *self = weir__socket_of(channel);
+    int code = weir__socket_attach(channel);
+    self->file.max_descriptors = self->max_descriptors;
+    return code;
+}
+
+/* Making --------------------------------------------------------------------------------------- */
+
+static void stream_close(weir_channel *channel)
+{
+    weir__sending_end(weir__socket_of(channel));
+    weir__socket_close(channel);
+}
+
+static void stream_destroy(weir_channel *channel)
+{
+    weir__free(weir__socket_of(channel));
+}
+
+#define STREAM(transport_name)                                                                     \
+    {                                                                                              \
+        .name = (transport_name), .is_stream = true, .attach = stream_attach,                      \
+        .detach = weir__socket_detach, .is_active = weir__socket_is_active, .bind = stream_bind,   \
+        .connect = weir__socket_connect, .start_reading = weir__socket_start_reading,              \
+        .stop_reading = weir__socket_stop_reading, .takes = stream_takes, .flush = stream_flush,   \
+        .shutdown = stream_shutdown, .quiesce = weir__socket_quiesce, .close = stream_close,       \
+        .destroy = stream_destroy, .local_address = weir__socket_local_address,                    \
+        .remote_address = weir__socket_remote_address, .set_option = stream_set_option,            \
+        .get_option = stream_get_option,                                                           \
+    }
+
+const weir_transport weir__tcp_transport = STREAM("tcp");
+const weir_transport weir__unix_transport = STREAM("unix");
+
+int weir__stream_new(weir_channel **channel, weir_channel *parent, weir_sys *sys, int fd,
+                     int family, bool is_connected)
+{
+    weir_socket *self = weir__zalloc(sizeof *self);
+    if (self == NULL)
+        return -ENOMEM;
+    weir__socket_init(self, family == AF_UNIX ? &weir__unix_transport : &weir__tcp_transport,
+                      parent, sys, fd, family);
+    self->is_connected = is_connected;
+    self->in.kind = WEIR_IO_RECEIVE;
+    self->in.on_done = on_received;
+    self->in.on_batch_end = on_batch_end;
+    *channel = &self->channel;
+    return 0;
+}
+
+/* Looking -------------------------------------------------------------------------------------- */
+
+/* A question to the socket of a channel of that kind. */
+static int ask_socket(const weir_channel *channel, const weir_transport *transport, int level,
+                      int name, void *to, socklen_t *length)
+{
+    if (channel == NULL)
+        return -EINVAL;
+    if (channel->transport != transport)
+        return -EOPNOTSUPP;
+    const weir_socket *self = weir__socket_of(channel);
+    int code = WEIR_ECLOSED;
+    weir__channel_lock(channel);
+    if (self->is_open)
+        code = self->sys->getsockopt(self->sys, self->file.fd, level, name, to, length);
+    weir__channel_unlock(channel);
+    return code;
+}
+
+int weir_channel_tcp_info(const weir_channel *channel, weir_tcp_info *info)
+{
+    struct tcp_info facts = { 0 };
+    socklen_t length = sizeof facts;
+    if (info == NULL)
+        return -EINVAL;
+    int code = ask_socket(channel, &weir__tcp_transport, IPPROTO_TCP, TCP_INFO, &facts, &length);
+    if (code < 0)
+        return code;
+    *info = (weir_tcp_info){
+        .state = facts.tcpi_state,
+        .round_trip_us = facts.tcpi_rtt,
+        .round_trip_variance_us = facts.tcpi_rttvar,
+        .send_window_segments = facts.tcpi_snd_cwnd,
+        .segment_bytes = facts.tcpi_snd_mss,
+        .unacked_segments = facts.tcpi_unacked,
+        .lost_segments = facts.tcpi_lost,
+        .retransmitted_segments = facts.tcpi_retrans,
+        .total_retransmissions = facts.tcpi_total_retrans,
+        .receive_space_bytes = facts.tcpi_rcv_space,
+        .bytes_acked = facts.tcpi_bytes_acked,
+        .bytes_received = facts.tcpi_bytes_received,
+        .delivery_rate = facts.tcpi_delivery_rate,
+    };
+    return 0;
+}
+
+int weir_channel_credentials(const weir_channel *channel, weir_credentials *credentials)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    if (credentials == NULL)
+        return -EINVAL;
+    int code = ask_socket(channel, &weir__unix_transport, SOL_SOCKET, SO_PEERCRED, &peer, &length);
+    if (code == 0)
+        *credentials = (weir_credentials){ .pid = peer.pid, .uid = peer.uid, .gid = peer.gid };
+    return code;
+}
