@@ -21,7 +21,9 @@ WEIR_BEGIN_DECLS
     X(WEIR_ENOTFOUND, -4102, "not found")                                                          \
     X(WEIR_ESHUTDOWN, -4103, "executor has shut down")                                             \
     X(WEIR_EREGISTERED, -4104, "registered to an event loop already")                              \
-    X(WEIR_ELOOPTYPE, -4105, "incompatible event loop type")
+    X(WEIR_ELOOPTYPE, -4105, "incompatible event loop type")                                       \
+    X(WEIR_ENONAME, -4106, "host name not found")                                                  \
+    X(WEIR_ENAMESERVICE, -4107, "name service did not answer")
 
 enum weir_error_code {
 #define WEIR__ERROR_ENUM(name, number, text) name = number,

@@ -33,6 +33,7 @@
 #include <weir/node.h>
 #include <weir/pipeline.h>
 #include <weir/pool.h>
+#include <weir/resolver.h>
 #include <weir/signal.h>
 #include <weir/socket.h>
 #include <weir/threads.h>

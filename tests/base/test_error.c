@@ -54,6 +54,8 @@ static void numbers_are_those_of_the_first_release(void **state)
     assert_int_equal(WEIR_ELIMIT, -4100);
     assert_int_equal(WEIR_EREADONLY, -4101);
     assert_int_equal(WEIR_ENOTFOUND, -4102);
+    assert_int_equal(WEIR_ENONAME, -4106);
+    assert_int_equal(WEIR_ENAMESERVICE, -4107);
 }
 
 static void system_errors_keep_their_names(void **state)
