@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/* Listeners of in-process connections, and the names they are found by. */
+#include "transport/local_listener.h"
+
+#include "base/alloc.h"
+#include "transport/accepted.h"
+#include "transport/local.h"
+
+#include <errno.h>
+
+typedef struct weir_local_listener weir_local_listener;
+struct weir_local_listener {
+    weir_local_end end;
+
+    /* Under the lock of all listeners. */
+    weir_local_listener *next; /* in its bucket */
+    weir_address address;
+    bool is_bound;
+    weir_list waiting; /* pipes that nobody has accepted yet, each with a reference */
+    unsigned waiting_count, backlog;
+};
+
+/*
+ * The names of this process: the one thing that all listeners share, for a name has to lead from
+ * anywhere to its listener. Nothing is made or freed for it, and it is empty when nobody listens.
+ * Programs choose the names, not their peers, so the hash needs no secret.
+ */
+#define BUCKETS 64
+static struct {
+    pthread_mutex_t lock;
+    weir_local_listener *buckets[BUCKETS];
+} names = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* Where the listener of that name is linked, or would be. Under the lock. */
+static weir_local_listener **find(const weir_address *address)
+{
+    weir_local_listener **at = &names.buckets[weir_address_hash(address, NULL) % BUCKETS];
+    while (*at != NULL && !weir_address_equal(&(*at)->address, address))
+        at = &(*at)->next;
+    return at;
+}
+
+/* Waiting to be accepted ----------------------------------------------------------------------- */
+
+int weir__local_knock(weir_local_pipe *pipe)
+{
+    int code = -ECONNREFUSED;
+    bool is_lifted = false;
+    pthread_mutex_lock(&names.lock);
+    weir_local_listener *listener = *find(&pipe->remote);
+    if (listener != NULL && listener->waiting_count < listener->backlog) {
+        code = 0;
+        pipe->listener = listener;
+        listener->waiting_count++;
+        weir__list_push_back(&listener->waiting, &weir__local_pipe_retain(pipe)->node);
+        is_lifted = weir__local_end_lift(&listener->end);
+    }
+    pthread_mutex_unlock(&names.lock);
+    if (is_lifted)
+        weir__local_end_ring(&listener->end);
+    return code;
+}
+
+/* Under the lock. The list's reference is the caller's then. */
+static weir_local_pipe *take_out(weir_list_node *node)
+{
+    weir_local_pipe *pipe = WEIR_CONTAINER(node, weir_local_pipe, node);
+    weir__list_remove(node);
+    pipe->listener->waiting_count--;
+    return pipe;
+}
+
+void weir__local_withdraw(weir_local_pipe *pipe)
+{
+    pthread_mutex_lock(&names.lock);
+    bool is_waiting = weir__list_is_linked(&pipe->node);
+    if (is_waiting)
+        take_out(&pipe->node);
+    pthread_mutex_unlock(&names.lock);
+    if (is_waiting)
+        weir__local_pipe_release(pipe);
+}
+
+static weir_local_pipe *take_waiting(weir_local_listener *self)
+{
+    pthread_mutex_lock(&names.lock);
+    weir_list_node *node = weir__list_first(&self->waiting);
+    weir_local_pipe *pipe = node != NULL ? take_out(node) : NULL;
+    pthread_mutex_unlock(&names.lock);
+    return pipe;
+}
+
+/* Accepting ------------------------------------------------------------------------------------ */
+
+static weir_msg *new_accepted(weir_local_listener *self, weir_local_pipe *pipe)
+{
+    weir_channel *child = weir__local_child_new(&self->end.base, pipe);
+    weir_msg *msg = child != NULL ? weir__accepted_new(child) : NULL;
+    if (msg == NULL)
+        weir_channel_release(child);
+    return msg;
+}
+
+/* NULL when it could not be accepted, and then the other side knows. */
+static weir_msg *accept_one(weir_local_listener *self, weir_local_pipe *pipe)
+{
+    weir_msg *msg = new_accepted(self, pipe);
+    if (msg == NULL) {
+        weir__local_pipe_settle(pipe, -ECONNREFUSED);
+        weir__pipeline_fire_code(&self->end.base, -ENOMEM, "accepting failed");
+    } else if (!weir__local_pipe_settle(pipe, 0)) {
+        weir_msg_release(msg); /* it has given up in this moment */
+        msg = NULL;
+    }
+    return msg;
+}
+
+static weir_msg *next_accepted(weir_local_end *end)
+{
+    weir_local_listener *self = (weir_local_listener *)end;
+    weir_local_pipe *pipe;
+    weir_msg *msg = NULL;
+    while (msg == NULL && end->base.is_reading && (pipe = take_waiting(self)) != NULL) {
+        msg = accept_one(self, pipe);
+        weir__local_pipe_release(pipe);
+    }
+    return msg;
+}
+
+static void accept_waiting(weir_local_end *end)
+{
+    weir__local_end_deliver(end, next_accepted);
+}
+
+/* The transport -------------------------------------------------------------------------------- */
+
+static int bind_name(weir_local_listener *self, const weir_address *local)
+{
+    if (weir_address_kind_of(local) != WEIR_ADDRESS_LOCAL)
+        return -EAFNOSUPPORT;
+    pthread_mutex_lock(&names.lock);
+    weir_local_listener **at = find(local);
+    int code = self->is_bound ? -EINVAL : *at != NULL ? -EADDRINUSE : 0;
+    if (code == 0) {
+        self->address = *local;
+        self->is_bound = true;
+        *at = self;
+    }
+    pthread_mutex_unlock(&names.lock);
+    return code;
+}
+
+static void listener_bind(weir_channel *channel, const weir_address *local, weir_promise *promise)
+{
+    int code = bind_name((weir_local_listener *)channel, local);
+    weir__promise_end(promise, code);
+    if (code == 0)
+        weir__channel_activate(channel);
+}
+
+static bool listener_is_active(const weir_channel *channel)
+{
+    return ((const weir_local_listener *)channel)->is_bound;
+}
+
+static int listener_local_address(const weir_channel *channel, weir_address *address)
+{
+    const weir_local_listener *self = (const weir_local_listener *)channel;
+    pthread_mutex_lock(&names.lock);
+    bool has_name = weir_address_kind_of(&self->address) == WEIR_ADDRESS_LOCAL;
+    *address = self->address;
+    pthread_mutex_unlock(&names.lock);
+    return has_name ? 0 : WEIR_ENOTFOUND;
+}
+
+static void listener_do_nothing(weir_channel *channel)
+{
+    (void)channel;
+}
+
+static bool listener_takes(const weir_channel *channel, const weir_msg *msg)
+{
+    (void)channel;
+    (void)msg;
+    return false;
+}
+
+static void listener_close(weir_channel *channel)
+{
+    weir_local_listener *self = (weir_local_listener *)channel;
+    pthread_mutex_lock(&names.lock);
+    weir__local_end_mute(&self->end);
+    if (self->is_bound)
+        *find(&self->address) = self->next;
+    self->is_bound = false;
+    pthread_mutex_unlock(&names.lock);
+    weir_local_pipe *pipe;
+    while ((pipe = take_waiting(self)) != NULL) {
+        weir__local_pipe_settle(pipe, -ECONNREFUSED);
+        weir__local_pipe_release(pipe);
+    }
+}
+
+static void listener_destroy(weir_channel *channel)
+{
+    weir__free(channel);
+}
+
+static const weir_transport listener_transport = {
+    .name = "local listener",
+    .attach = weir__local_end_attach,
+    .detach = weir__local_end_detach,
+    .is_active = listener_is_active,
+    .bind = listener_bind,
+    .start_reading = weir__local_end_start_reading,
+    .stop_reading = listener_do_nothing,
+    .takes = listener_takes,
+    .flush = listener_do_nothing,
+    .quiesce = weir__local_end_quiesce,
+    .close = listener_close,
+    .destroy = listener_destroy,
+    .local_address = listener_local_address,
+};
+
+weir_channel *weir__local_listener_new(void)
+{
+    weir_local_listener *self = weir__zalloc(sizeof *self);
+    if (self == NULL)
+        return NULL;
+    weir__channel_init(&self->end.base, &listener_transport, NULL);
+    weir__local_end_init(&self->end, &names.lock, accept_waiting);
+    weir__list_init(&self->waiting);
+    self->backlog = WEIR__LOCAL_BACKLOG;
+    return &self->end.base;
+}
+
+void weir__local_set_backlog(weir_channel *listener, unsigned backlog)
+{
+    pthread_mutex_lock(&names.lock);
+    ((weir_local_listener *)listener)->backlog = backlog;
+    pthread_mutex_unlock(&names.lock);
+}
