@@ -14,6 +14,7 @@
 #include <weir/api.h>
 #include <weir/buf.h>
 #include <weir/channel.h>
+#include <weir/channel_group.h>
 #include <weir/clock.h>
 #include <weir/datagram.h>
 #include <weir/descriptors.h>
