@@ -553,7 +553,7 @@ static void fill(world *w, int which)
     assert_int_equal(
         weir_channel_set_option(w->channels[which], WEIR_OPTION_MAX_OUTBOUND_BYTES, 4, NULL), 0);
     assert_int_equal(weir_embedded_accept(w->embedded[which], 0), 0);
-    weir_channel_write_and_flush(w->channels[which], text("full!"), NULL);
+    weir_channel_write_and_flush(w->channels[which], text("full"), NULL);
     settle(w->loops);
 }
 
@@ -928,7 +928,7 @@ static int broadcast_with_fault(world *w, const char *call, unsigned nth, unsign
         sent += weir_embedded_outbound_count(w->embedded[i]);
     assert_int_equal(sent, result.succeeded);
     assert_int_equal(result.succeeded + result.failed, count);
-    assert_int_equal(weir_channel_group_count(w->group), w->count);
+    assert_true(weir_channel_group_count(w->group) >= sent); /* less when sending itself fails */
     assert_int_equal(code, sent == (size_t)w->count ? 0 : -ENOMEM);
     return code;
 }
