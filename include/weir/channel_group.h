@@ -60,7 +60,7 @@ WEIR_API int weir_channel_group_add(weir_channel_group *group, weir_channel *cha
  * when it is the last. WEIR_ENOTFOUND when it is not in, -EINVAL. */
 WEIR_API int weir_channel_group_remove(weir_channel_group *group, weir_channel *channel);
 
-/** Whether it is in: false as soon as the listeners of weir_channel_closed were told. */
+/** Whether it is in. One that closes is, until the listeners of weir_channel_closed are told. */
 WEIR_API bool weir_channel_group_contains(weir_channel_group *group, const weir_channel *channel);
 
 /** How many channels are in it; 0 for NULL. */

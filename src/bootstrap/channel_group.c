@@ -66,8 +66,7 @@ struct weir_channel_group {
 
 /* The table ---------------------------------------------------------------------------------- */
 
-/* Ids are counted, not chosen by a peer; the multiplication spreads those of one loop or one
- * listener, which may be evenly apart. */
+/* Ids are counted, not chosen by a peer, but those in one group may be evenly apart. */
 static size_t bucket_of(uint64_t id, size_t bucket_count)
 {
     return (size_t)((id * 0x9e3779b97f4a7c15u) >> 32) & (bucket_count - 1);
@@ -98,7 +97,7 @@ static void free_buckets(weir_channel_group *group)
 static void grow(weir_channel_group *group)
 {
     size_t bucket_count = group->bucket_count * 2;
-    member **buckets = weir__zalloc(bucket_count * sizeof *buckets);
+    member **buckets = weir__zalloc(bucket_count * sizeof(member *));
     if (buckets == NULL)
         return;
     for (size_t i = 0; i < group->bucket_count; i++) {
@@ -238,18 +237,19 @@ static void leave(member *one)
     weir_channel_group_release(group);
 }
 
-/* The next group that has to hear, which is held; NULL when all have. A group that is about to be
- * freed waits for the lock before it frees the member and itself. */
-static member *next_to_leave(memberships *self)
+/* Takes the first off the list, and holds its group; false when there is none. A group that is
+ * about to be freed is left alone (NULL): it waits for the lock before it frees the member and
+ * itself. */
+static bool take_first(memberships *self, member **first)
 {
-    weir_list_node *node;
     pthread_mutex_lock(&self->lock);
     self->is_closed = true;
-    do
-        node = weir__list_pop_front(&self->members);
-    while (node != NULL && !try_to_retain(WEIR_CONTAINER(node, member, node)->group));
+    weir_list_node *node = weir__list_pop_front(&self->members);
+    *first = node != NULL ? WEIR_CONTAINER(node, member, node) : NULL;
+    if (*first != NULL && !try_to_retain((*first)->group))
+        *first = NULL;
     pthread_mutex_unlock(&self->lock);
-    return node != NULL ? WEIR_CONTAINER(node, member, node) : NULL;
+    return node != NULL;
 }
 
 static void channel_closed(weir_listener *listener, weir_future *future)
@@ -257,8 +257,10 @@ static void channel_closed(weir_listener *listener, weir_future *future)
     memberships *self = WEIR_CONTAINER(listener, memberships, closed);
     member *one;
     (void)future;
-    while ((one = next_to_leave(self)) != NULL)
-        leave(one);
+    while (take_first(self, &one)) {
+        if (one != NULL)
+            leave(one);
+    }
     release_memberships(self);
 }
 

@@ -274,8 +274,7 @@ static void a_group_outlives_channels_and_loops(void **state)
     weir_channel_group_release(group);
 }
 
-/* The group's reference is a reference: who has no loop is closed with the last. */
-static void a_channel_without_a_loop_lives_by_its_group(void **state)
+static void a_channel_off_its_loop_leaves_when_it_is_closed(void **state)
 {
     (void)state;
     world w;
@@ -288,7 +287,7 @@ static void a_channel_without_a_loop_lives_by_its_group(void **state)
     weir_promise_release(promise);
     weir_channel_group *group = weir_channel_group_retain(w.group);
     end(&w);
-    assert_int_equal(weir_channel_group_count(group), 0); /* the embedded channel closes it */
+    assert_int_equal(weir_channel_group_count(group), 0);
     weir_channel_release(channel);
     weir_channel_group_release(group);
 }
@@ -1276,7 +1275,7 @@ int main(void)
         weir_case(coming_and_going_leaves_nothing_behind),
         weir_case(a_group_that_goes_lets_its_channels_live),
         weir_case(a_group_outlives_channels_and_loops),
-        weir_case(a_channel_without_a_loop_lives_by_its_group),
+        weir_case(a_channel_off_its_loop_leaves_when_it_is_closed),
         weir_case(a_walk_visits_each_once_whatever_happens_inside),
         weir_case(channels_may_be_closed_inside_a_walk),
         weir_case(the_group_may_be_released_inside_a_walk),
