@@ -46,8 +46,8 @@ WEIR_API int weir_file_region_open(weir_file_region **region, const char *path, 
  * it is still the caller's. */
 WEIR_API weir_file_region *weir_file_region_new(int fd, uint64_t offset, uint64_t length);
 
-/** Reads at most `max` bytes, `at` bytes behind the region's beginning, into a new buffer. NULL and 0
- * at the end of the region; WEIR_EOF when the file is shorter, -EINVAL, -ENOMEM, or what the
+/** Reads at most `max` bytes, `at` bytes behind the region's beginning, into a new buffer. NULL and
+ * 0 at the end of the region; WEIR_EOF when the file is shorter, -EINVAL, -ENOMEM, or what the
  * kernel says. May wait for the disk. */
 WEIR_API int weir_file_region_read(const weir_file_region *region, uint64_t at, size_t max,
                                    weir_buf **buf);

@@ -24,9 +24,10 @@ typedef enum weir_socket_kind {
     WEIR_SOCKET_DATAGRAM, /* UDP, or Unix datagrams; its handlers read <weir/datagram.h> */
 } weir_socket_kind;
 
-/** Makes a channel that is neither bound nor connected, and on no loop. `address` is any of the kind
- * that it will have to do with: only its family counts. The caller has the one reference. -EINVAL,
- * -EAFNOSUPPORT for datagrams that are local, -ENOMEM, or what the kernel says (-EMFILE). */
+/** Makes a channel that is neither bound nor connected, and on no loop. `address` is any of the
+ * kind that it will have to do with: only its family counts. The caller has the one reference.
+ * -EINVAL, -EAFNOSUPPORT for datagrams that are local, -ENOMEM, or what the kernel says (-EMFILE).
+ */
 WEIR_API int weir_channel_new(weir_channel **channel, weir_socket_kind kind,
                               const weir_address *address, weir_error *error);
 

@@ -41,10 +41,9 @@ static int measure(weir_sys *sys, int fd, const char *path, uint64_t offset, uin
         return weir_error_set(error, code, "file", "%s: %s", path, weir_error_text(code));
     uint64_t size = (uint64_t)facts.st_size;
     if (offset > size || *length > size - offset)
-        return weir_error_set(error, -EINVAL, "file",
-                              "%s has %llu bytes, but %llu from %llu on were asked for", path,
-                              (unsigned long long)size, (unsigned long long)*length,
-                              (unsigned long long)offset);
+        return weir_error_set(
+            error, -EINVAL, "file", "%s has %llu bytes, but %llu from %llu on were asked for", path,
+            (unsigned long long)size, (unsigned long long)*length, (unsigned long long)offset);
     if (*length == 0)
         *length = size - offset;
     return 0;

@@ -73,7 +73,7 @@ static void go_on(listener *self)
         listener_start_reading(channel);
 }
 
-static void on_resume(weir_task *task)
+static int on_resume(weir_task *task)
 {
     listener *self = WEIR_CONTAINER(task, listener, resume);
     weir_channel *channel = &self->socket.channel;
@@ -81,6 +81,7 @@ static void on_resume(weir_task *task)
     if (weir__channel_is_mine(channel))
         go_on(self);
     weir_channel_release(channel);
+    return 0;
 }
 
 static void resume_dropped(weir_task *task)

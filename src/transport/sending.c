@@ -117,9 +117,8 @@ static int parcel_sent(weir_socket *self, weir_descriptors *parcel, int sent)
 int weir__sending_sent(weir_socket *self, int sent)
 {
     weir_msg *msg = self->channel.outbound.first->msg;
-    return msg->type == &weir_descriptors_type
-               ? parcel_sent(self, (weir_descriptors *)msg, sent)
-               : region_sent(self, (weir_file_region *)msg, sent);
+    return msg->type == &weir_descriptors_type ? parcel_sent(self, (weir_descriptors *)msg, sent)
+                                               : region_sent(self, (weir_file_region *)msg, sent);
 }
 
 void weir__sending_end(weir_socket *self)

@@ -32,7 +32,7 @@ typedef struct weir_socket {
     bool is_quiescing;  /* the channel waits for the end of what is under way */
     uint8_t family;     /* AF_INET, AF_INET6, AF_UNIX */
     uint8_t max_descriptors;
-    socklen_t remote_length; /* of what follows; 0: ask the kernel */
+    socklen_t remote_length;    /* of what follows; 0: ask the kernel */
     struct sockaddr_in6 remote; /* of an accepted one: it can still be asked when it is closed */
     struct weir_connecting *connecting; /* NULL: it is not */
     struct weir_claim *claim;           /* of the path it is bound to; NULL: there is none */

@@ -5,7 +5,7 @@
 #include "transport/socket.h"
 
 #include <errno.h>
-#include <netinet/tcp.h>
+#include <linux/tcp.h>
 #include <string.h>
 
 /* Reading -------------------------------------------------------------------------------------- */
