@@ -910,6 +910,60 @@ static void every_allocation_of_an_add_may_fail(void **state)
     assert_true(nth > 4);
 }
 
+/* Closes a channel at the n-th allocation of an add, which is after its look at the channel. */
+typedef struct ambush {
+    world *w;
+    unsigned at, seen;
+} ambush;
+static int close_at_nth(void *arg, const char *call, size_t *length)
+{
+    ambush *self = arg;
+    (void)length;
+    if (strcmp(call, "alloc") == 0 && ++self->seen == self->at) {
+        weir_channel_close(self->w->channels[0], NULL);
+        settle(self->w->loops);
+    }
+    return 0;
+}
+static void a_channel_that_closes_while_it_is_added_is_not_in(void **state)
+{
+    (void)state;
+    ambush all = { .at = 0 };
+    do {
+        world w;
+        begin_with(&w, 1, NULL);
+        all = (ambush){ .w = &w, .at = all.at + 1 };
+        weir_fault_set(close_at_nth, &all);
+        int code = weir_channel_group_add(w.group, w.channels[0]);
+        weir_fault_set(NULL, NULL);
+        assert_int_equal(code, all.seen < all.at ? 0 : WEIR_ECLOSED);
+        assert_int_equal(weir_channel_group_count(w.group), code == 0);
+        end(&w);
+    } while (all.seen >= all.at);
+    assert_true(all.at > 4);
+}
+/* Behind eight members the table grows, or does so later. */
+static void a_table_that_cannot_grow_holds_them_all_the_same(void **state)
+{
+    (void)state;
+    world first, second;
+    begin(&first, MOST);
+    begin(&second, 2); /* so that they have been in a group before */
+    uint64_t before = live_allocations();
+    harness_fail_nth("alloc", 2, -ENOMEM);
+    assert_int_equal(weir_channel_group_add(first.group, second.channels[0]), 0);
+    assert_int_equal(harness_fail_end(), 2);
+    assert_int_equal(live_allocations(), before + 1);
+    assert_int_equal(weir_channel_group_add(first.group, second.channels[1]), 0);
+    assert_int_equal(live_allocations(), before + 3);
+    assert_int_equal(weir_channel_group_count(first.group), MOST + 2);
+    for (int i = 0; i < MOST; i++)
+        assert_true(weir_channel_group_contains(first.group, first.channels[i]));
+    for (int i = 0; i < 2; i++)
+        assert_true(weir_channel_group_contains(first.group, second.channels[i]));
+    end(&second);
+    end(&first);
+}
 /* What the results say is so, and nobody is hurt. Returns the promise's code. */
 static int broadcast_with_fault(world *w, const char *call, unsigned nth, unsigned *seen)
 {
@@ -1265,6 +1319,57 @@ static void a_group_is_closed_while_its_channels_close(void **state)
     }
 }
 
+#define SEVERAL 200
+typedef struct several {
+    crew crew;
+    weir_embedded *all[SEVERAL];
+} several;
+static void begin_several(several *self)
+{
+    begin_crew(&self->crew);
+    self->crew.other = weir_channel_group_new();
+    for (int i = 0; i < SEVERAL; i++) {
+        self->all[i] = new_embedded(self->crew.loops, NULL, NULL);
+        weir_channel *channel = weir_embedded_channel(self->all[i]);
+        assert_int_equal(weir_channel_group_add(self->crew.group, channel), 0);
+        assert_int_equal(weir_channel_group_add(self->crew.other, channel), 0);
+    }
+}
+static void end_several(several *self)
+{
+    for (int i = 0; i < SEVERAL; i++)
+        assert_int_equal(
+            weir_future_await(weir_channel_closed(weir_embedded_channel(self->all[i]))), 0);
+    settle_threads(self->crew.loops);
+    assert_int_equal(weir_channel_group_count(self->crew.group), 0);
+    for (int i = 0; i < SEVERAL; i++)
+        weir_embedded_free(self->all[i]);
+    end_crew(&self->crew);
+}
+/* Two close the channels, two remove them, and one of those lets their other group go. */
+static void close_and_remove_all(crew *self, int index)
+{
+    several *all = WEIR_CONTAINER(self, several, crew);
+    if (index == 0)
+        weir_channel_group_release(self->other);
+    for (int i = 0; i < SEVERAL; i++) {
+        weir_channel *channel = weir_embedded_channel(all->all[i]);
+        if (index < 2)
+            weir_channel_group_remove(self->group, channel);
+        else if (i % 2 == index % 2)
+            weir_channel_close(channel, NULL);
+    }
+}
+static void many_are_removed_while_they_close_and_a_group_goes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        several all;
+        begin_several(&all);
+        run_crew(&all.crew, close_and_remove_all);
+        end_several(&all);
+    }
+}
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1297,12 +1402,15 @@ int main(void)
         weir_case(closing_needs_no_memory),
         weir_case(a_broadcast_without_memory_leaves_no_gaps),
         weir_case(every_allocation_of_an_add_may_fail),
+        weir_case(a_channel_that_closes_while_it_is_added_is_not_in),
+        weir_case(a_table_that_cannot_grow_holds_them_all_the_same),
         weir_case(every_allocation_of_a_broadcast_may_fail),
         weir_case(ten_thousand_members),
         weir_case(four_threads_broadcast_while_channels_come_and_go),
         weir_case(one_channel_is_added_by_four_threads),
         weir_case(adding_removing_closing_and_releasing_at_once),
         weir_case(a_group_is_closed_while_its_channels_close),
+        weir_case(many_are_removed_while_they_close_and_a_group_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
