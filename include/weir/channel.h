@@ -295,6 +295,12 @@ WEIR_API int weir_channel_set_attr(weir_channel *channel, const weir_attr_key *k
 /** NULL when there is none. Borrowed, until another one is set. Any thread. */
 WEIR_API void *weir_channel_attr(const weir_channel *channel, const weir_attr_key *key);
 
+/** An attribute with a value: how lists of them are passed. */
+typedef struct weir_attr_value {
+    const weir_attr_key *key;
+    void *value;
+} weir_attr_value;
+
 /* Events that weir fires itself -------------------------------------------------------------- */
 
 /** The other side sends no more, with allow_half_closure: constant, compared by address. */

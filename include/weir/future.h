@@ -49,6 +49,10 @@ WEIR_API int weir_promise_succeed(weir_promise *promise, void *value, weir_value
  */
 WEIR_API int weir_promise_fail(weir_promise *promise, int code);
 
+/** The same with words: weir_future_error has a copy of them. Without memory for it there is just
+ * the code. */
+WEIR_API int weir_promise_fail_with(weir_promise *promise, const weir_error *error);
+
 /** Completes it with 0 or a negative code and no value. */
 WEIR_API int weir_promise_set(weir_promise *promise, int code);
 
@@ -88,8 +92,11 @@ WEIR_API bool weir_future_is_done(const weir_future *future);
 /** The code, -EINPROGRESS while there is none. */
 WEIR_API int weir_future_code(const weir_future *future);
 
-/** The value, NULL when there is none: borrowed, it lives as long as the future. */
+/** The value, NULL when there is none or it failed: borrowed, it lives as long as the future. */
 WEIR_API void *weir_future_value(const weir_future *future);
+
+/** Why it failed, in words: NULL when it did not, or nobody said. Borrowed like the value. */
+WEIR_API const weir_error *weir_future_error(const weir_future *future);
 
 /** Completes it with -ECANCELED, unless it is complete (-EALREADY) or uncancellable (-EBUSY). */
 WEIR_API int weir_future_cancel(weir_future *future);

@@ -35,6 +35,7 @@
 #include <weir/pipeline.h>
 #include <weir/pool.h>
 #include <weir/resolver.h>
+#include <weir/server.h>
 #include <weir/signal.h>
 #include <weir/socket.h>
 #include <weir/threads.h>

@@ -164,6 +164,10 @@ void weir__channel_tell_writability(weir_notice *notice);
 /* The water marks or what is queued has changed. */
 void weir__channel_weigh(weir_channel *channel);
 
+/* Calls `visit` for each channel on a loop, which may close it. On the loop. */
+void weir__loop_each_channel(weir_loop *loop, void (*visit)(weir_channel *channel, void *arg),
+                             void *arg);
+
 /* The lock of what other threads look at: names, attributes. A few share one. */
 void weir__channel_lock(const weir_channel *channel);
 void weir__channel_unlock(const weir_channel *channel);

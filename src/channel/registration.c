@@ -241,6 +241,18 @@ static void abandon(weir_resident *resident)
 
 static const weir_resident_type resident_type = { .evict = evict, .abandon = abandon };
 
+void weir__loop_each_channel(weir_loop *loop, void (*visit)(weir_channel *channel, void *arg),
+                             void *arg)
+{
+    weir_list_node *next;
+    for (weir_list_node *node = weir__list_first(&loop->residents); node != NULL; node = next) {
+        weir_resident *resident = WEIR_CONTAINER(node, weir_resident, node);
+        next = weir__list_next(&loop->residents, node);
+        if (resident->type == &resident_type)
+            visit(WEIR_CONTAINER(resident, weir_channel, resident), arg);
+    }
+}
+
 /* Coming --------------------------------------------------------------------------------------- */
 
 /* The loop does not take it: row 121. */

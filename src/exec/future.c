@@ -275,6 +275,19 @@ int weir_promise_fail(weir_promise *promise, int code)
     return code < 0 ? weir_promise_set(promise, code) : -EINVAL;
 }
 
+int weir_promise_fail_with(weir_promise *promise, const weir_error *error)
+{
+    if (promise == NULL || error == NULL || error->code >= 0)
+        return -EINVAL;
+    weir_error *copy = weir__alloc(sizeof *copy);
+    if (copy != NULL)
+        *copy = *error;
+    int code = complete(&promise->future, error->code, copy, weir__free);
+    if (code < 0)
+        weir__free(copy);
+    return code;
+}
+
 int weir__future_copy(weir_future *to, weir_future *from)
 {
     int won = begin(to, true);
@@ -338,7 +351,12 @@ int weir_future_code(const weir_future *future)
 
 void *weir_future_value(const weir_future *future)
 {
-    return weir_future_is_done(future) ? future->value : NULL;
+    return weir_future_is_done(future) && future->code == 0 ? future->value : NULL;
+}
+
+const weir_error *weir_future_error(const weir_future *future)
+{
+    return weir_future_is_done(future) && future->code < 0 ? future->value : NULL;
 }
 
 /* Waiting ------------------------------------------------------------------------------------ */

@@ -6,6 +6,7 @@
 #include "transport/retry.h"
 
 #include <errno.h>
+#include <linux/filter.h>
 #include <string.h>
 
 #define DEFAULT_BACKLOG 4096
@@ -344,6 +345,27 @@ int weir__listener_new(weir_channel **channel, weir_sys *sys, int fd, int family
     self->reserve = sys->eventfd(sys, 0); /* it can do without */
     *channel = &self->socket.channel;
     return 0;
+}
+
+/* A program for the kernel: the number of the CPU, modulo the number of sockets. */
+int weir__listener_steer(weir_channel *channel, uint32_t sockets)
+{
+    struct sock_filter code[] = {
+        { BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)(SKF_AD_OFF + SKF_AD_CPU) },
+        { BPF_ALU | BPF_MOD | BPF_K, 0, 0, sockets },
+        { BPF_RET | BPF_A, 0, 0, 0 },
+    };
+    struct sock_fprog program = { .len = sizeof code / sizeof *code, .filter = code };
+    const listener *self = listener_of(channel);
+    if (channel->transport != &weir__listener_transport)
+        return -EOPNOTSUPP;
+    int result = WEIR_ECLOSED;
+    weir__channel_lock(channel);
+    if (self->socket.is_open)
+        result = self->socket.sys->setsockopt(self->socket.sys, self->socket.file.fd, SOL_SOCKET,
+                                              SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program);
+    weir__channel_unlock(channel);
+    return result;
 }
 
 static uint64_t read_counter(const _Atomic(uint64_t) *counter)

@@ -113,6 +113,10 @@ int weir__datagram_new(weir_channel **channel, weir_sys *sys, int fd, int family
 /* A child of a listener is closed. Any thread. */
 void weir__listener_child_closed(weir_channel *listener);
 
+/* Of several listeners on one port, that one gets a connection whose number is the CPU's it came in
+ * on. -EOPNOTSUPP when it is no TCP listener. Any thread. */
+int weir__listener_steer(weir_channel *listener, uint32_t sockets);
+
 /* The same as weir_channel_new, with the system calls of a loop. */
 int weir__channel_open(weir_channel **channel, weir_sys *sys, weir_socket_kind kind,
                        const weir_address *address, weir_error *error);

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/* Seeing a server's connections off. */
+#include "bootstrap/server.h"
+
+#include "base/alloc.h"
+#include "channel/channel.h"
+#include "exec/executor.h"
+
+#include <weir/timer.h>
+
+/*
+ * No list of connections is kept. They are looked for when it matters, by a task that walks from
+ * loop to loop over the workers. Each connection that it finds is waited for; when they have
+ * closed, another walk looks for more, for a channel may have moved past the first one; and when a
+ * walk finds none, that was it. Once the time is up, walks close what they find.
+ */
+struct weir_drain {
+    weir_drain *next; /* the server's: among those that wait for the listeners to be closed */
+    weir_server *server;
+    weir_promise *promise; /* may be NULL */
+    int64_t timeout_ms;
+    weir_timer timer;
+    weir_task walker;
+    size_t at; /* which loop it is at */
+
+    /* Under the server's lock. */
+    uint32_t refs; /* its own until it ends, the timer's */
+    bool has_begun, has_ended;
+    bool is_late;    /* the time is up */
+    bool is_walking;
+    bool walks_again; /* something has changed since it began */
+    bool has_found;
+    size_t waiting; /* connections that have not closed yet */
+};
+
+/* The wait for one connection. */
+typedef struct farewell {
+    weir_listener on_closed;
+    weir_drain *drain;
+} farewell;
+
+static void lock(const weir_drain *self)
+{
+    pthread_mutex_lock(&self->server->lock);
+}
+
+static void unlock(const weir_drain *self)
+{
+    pthread_mutex_unlock(&self->server->lock);
+}
+
+static void release(weir_drain *self)
+{
+    weir_server *server = self->server;
+    lock(self);
+    bool is_last = --self->refs == 0;
+    unlock(self);
+    if (!is_last)
+        return;
+    weir__free(self);
+    weir_server_release(server);
+}
+
+static void end(weir_drain *self)
+{
+    weir_server *server = self->server;
+    weir_promise *promise = self->promise;
+    weir_timer_cancel(&self->timer);
+    weir__promise_end(promise, 0);
+    weir_promise_release(promise);
+    weir__server_drained(server);
+    release(self);
+}
+
+/* Walking -------------------------------------------------------------------------------------- */
+
+static void walk(weir_drain *self);
+
+/* Under the lock: whether the next walk begins now. */
+static bool begins_walk(weir_drain *self)
+{
+    if (self->has_ended || !self->has_begun || self->is_walking)
+        return false;
+    self->is_walking = true;
+    self->walks_again = self->has_found = false;
+    return true;
+}
+
+static void on_closed(weir_listener *listener, weir_future *future)
+{
+    farewell *said = WEIR_CONTAINER(listener, farewell, on_closed);
+    weir_drain *self = said->drain;
+    (void)future;
+    weir__free(said);
+    lock(self);
+    bool walks = --self->waiting == 0 && begins_walk(self);
+    unlock(self);
+    if (walks)
+        walk(self);
+    release(self);
+}
+
+static void visit(weir_channel *channel, void *arg)
+{
+    weir_drain *self = arg;
+    if (!weir__server_has_accepted(self->server, channel))
+        return;
+    farewell *said = weir__zalloc(sizeof *said);
+    lock(self);
+    bool is_late = self->is_late || said == NULL; /* without memory to wait for it */
+    self->has_found = true;
+    self->waiting += said != NULL;
+    self->refs += said != NULL;
+    unlock(self);
+    if (said != NULL) {
+        said->drain = self;
+        said->on_closed.done = on_closed;
+        weir_future_listen(weir_channel_closed(channel), &said->on_closed);
+    }
+    if (is_late)
+        weir_channel_close(channel, NULL);
+}
+
+/* Every loop was visited. */
+static void end_walk(weir_drain *self)
+{
+    lock(self);
+    self->is_walking = false;
+    bool is_over = !self->walks_again && !self->has_found && self->waiting == 0;
+    self->has_ended |= is_over;
+    bool walks = (self->walks_again || self->waiting == 0) && begins_walk(self);
+    unlock(self);
+    if (is_over)
+        end(self);
+    else if (walks)
+        walk(self);
+}
+
+/* To the next loop that takes the task. */
+static void go_on(weir_drain *self)
+{
+    weir_group *workers = self->server->config.workers;
+    while (self->at < weir_group_count(workers)) {
+        weir_executor *executor = weir_group_at(workers, self->at++);
+        if (weir__executor_post_always(executor, &self->walker) == 0)
+            return;
+    }
+    end_walk(self);
+}
+
+static int visit_loop(weir_task *task)
+{
+    weir_drain *self = WEIR_CONTAINER(task, weir_drain, walker);
+    weir_loop *loop = weir_executor_loop(weir_group_at(self->server->config.workers, self->at - 1));
+    if (loop != NULL)
+        weir__loop_each_channel(loop, visit, self);
+    go_on(self);
+    return 0;
+}
+
+static void loop_has_ended(weir_task *task)
+{
+    go_on(WEIR_CONTAINER(task, weir_drain, walker));
+}
+
+static void walk(weir_drain *self)
+{
+    self->at = 0;
+    go_on(self);
+}
+
+/* Beginning ------------------------------------------------------------------------------------ */
+
+static void be_late(weir_drain *self)
+{
+    lock(self);
+    self->is_late = true;
+    self->walks_again |= self->is_walking;
+    bool walks = begins_walk(self);
+    unlock(self);
+    if (walks)
+        walk(self);
+}
+
+static int on_timer(weir_timer *timer)
+{
+    weir_drain *self = WEIR_CONTAINER(timer, weir_drain, timer);
+    be_late(self);
+    release(self);
+    return 0;
+}
+
+/* It has ended, or the loop of the timer has, and nobody would watch the time any more. */
+static void timer_cancelled(weir_timer *timer)
+{
+    weir_drain *self = WEIR_CONTAINER(timer, weir_drain, timer);
+    be_late(self);
+    release(self);
+}
+
+weir_drain *weir__drain_new(weir_server *server, int64_t timeout_ms, weir_promise *promise)
+{
+    weir_drain *self = weir__zalloc(sizeof *self);
+    if (self == NULL)
+        return NULL;
+    self->server = weir_server_retain(server);
+    self->promise = weir_promise_retain(promise);
+    self->timeout_ms = timeout_ms;
+    self->is_late = timeout_ms == 0;
+    self->walker.run = visit_loop;
+    self->walker.dropped = loop_has_ended;
+    self->timer.fire = on_timer;
+    self->timer.cancelled = timer_cancelled;
+    self->refs = 2; /* its own, and of who has made it */
+    return self;
+}
+
+void weir__drain_watch_time(weir_drain *self)
+{
+    weir_group *workers = self->server->config.workers;
+    weir_executor *executor = weir_group_at(workers, 0);
+    if (executor == NULL)
+        executor = weir_group_background(workers);
+    if (self->timeout_ms > 0) {
+        lock(self);
+        self->refs++;
+        unlock(self);
+        if (weir_timer_schedule(&self->timer, executor, WEIR_MS(self->timeout_ms)) < 0)
+            timer_cancelled(&self->timer);
+    }
+    release(self);
+}
+
+void weir__drain_begin(weir_drain *self)
+{
+    lock(self);
+    self->has_begun = true;
+    bool walks = begins_walk(self);
+    unlock(self);
+    if (walks)
+        walk(self);
+}
+
+void weir__drain_queue(weir_drain *self, weir_drain **list)
+{
+    self->next = *list;
+    *list = self;
+}
+
+weir_drain *weir__drain_next(const weir_drain *self)
+{
+    return self->next;
+}

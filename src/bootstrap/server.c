@@ -1,0 +1,699 @@
+/* SPDX-License-Identifier: MIT */
+/* Servers: how they start, step by step, and end. */
+#include "bootstrap/server.h"
+
+#include "base/alloc.h"
+#include "channel/channel.h"
+#include "transport/socket.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MOST_ACCEPTORS 1024
+
+/* A listener on its way: until it is closed. */
+typedef struct listening {
+    weir_server *server;
+    weir_channel *channel;
+    size_t index;
+    weir_listener on_step, on_closed;
+} listening;
+
+static void open_next(weir_server *server);
+
+weir_sys *weir__group_sys(const weir_group *group)
+{
+    const weir_executor *first = weir_group_at(group, 0);
+    return first != NULL ? first->sys : weir__sys_linux();
+}
+
+/* Counting ------------------------------------------------------------------------------------- */
+
+weir_server *weir_server_retain(weir_server *server)
+{
+    if (server != NULL)
+        atomic_fetch_add_explicit(&server->refs, 1, memory_order_relaxed);
+    return server;
+}
+
+static void close_descriptors(weir_server *server)
+{
+    weir_sys *sys = weir__group_sys(server->config.boss);
+    for (size_t i = 0; server->descriptors != NULL && i < server->wanted; i++) {
+        if (server->descriptors[i] >= 0)
+            sys->close(sys, server->descriptors[i]);
+    }
+    weir__free(server->descriptors);
+}
+
+static void destroy(weir_server *server)
+{
+    const weir_server_config *config = &server->config;
+    close_descriptors(server);
+    weir_addresses_free(server->candidates);
+    weir__free((void *)config->options);
+    weir__free((void *)config->child_options);
+    weir__free((void *)config->attrs);
+    weir__free((void *)config->child_attrs);
+    weir__free(server->listeners);
+    weir__free(server->text);
+    pthread_mutex_destroy(&server->lock);
+    weir__free(server);
+}
+
+void weir_server_release(weir_server *server)
+{
+    if (server != NULL &&
+        atomic_fetch_sub_explicit(&server->refs, 1, memory_order_acq_rel) == 1)
+        destroy(server);
+}
+
+/* Ending --------------------------------------------------------------------------------------- */
+
+static void be_over(weir_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    server->is_closed = true;
+    weir_promise_list promises = server->on_closed;
+    server->on_closed = (weir_promise_list){ 0 };
+    pthread_mutex_unlock(&server->lock);
+    weir__promises_complete(&promises, 0);
+    weir__future_complete(&server->closed, 0);
+    weir_server_release(server); /* it is under way no more */
+}
+
+/* Those that waited for the listeners; each may be gone once it has begun. */
+static void begin_drains(weir_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    weir_drain *drain = server->drains;
+    server->drains = NULL;
+    pthread_mutex_unlock(&server->lock);
+    while (drain != NULL) {
+        weir_drain *next = weir__drain_next(drain);
+        weir__drain_begin(drain);
+        drain = next;
+    }
+}
+
+void weir__server_drained(weir_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    server->draining--;
+    bool is_over = server->is_ending && server->draining == 0 && !server->is_closed;
+    pthread_mutex_unlock(&server->lock);
+    if (is_over)
+        be_over(server);
+}
+
+/* The last listener may be closed by several at once: one of them does the rest. */
+static void end_if_closed(weir_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    bool ends = !server->is_starting && server->listening == 0 && !server->is_ending;
+    server->is_ending |= ends;
+    bool is_over = ends && server->draining == 0;
+    pthread_mutex_unlock(&server->lock);
+    if (ends)
+        begin_drains(server);
+    if (is_over)
+        be_over(server);
+}
+
+static void listener_closed(weir_listener *listener, weir_future *future)
+{
+    listening *self = WEIR_CONTAINER(listener, listening, on_closed);
+    weir_server *server = self->server;
+    weir_listener_stats stats = { 0 };
+    (void)future;
+    weir_channel_listener_stats(self->channel, &stats);
+    pthread_mutex_lock(&server->lock);
+    server->listening--;
+    server->listeners[self->index] = NULL;
+    server->past.accepted += stats.accepted;
+    server->past.failed += stats.failed;
+    server->past.refused += stats.refused;
+    server->past.pauses += stats.pauses;
+    server->past.limited += stats.limited;
+    pthread_mutex_unlock(&server->lock);
+    weir_channel_release(self->channel);
+    weir__free(self);
+    end_if_closed(server);
+    weir_server_release(server);
+}
+
+/* The channels as they are now, each with a reference of its own. */
+static void close_listeners(weir_server *server)
+{
+    for (size_t i = 0; i < weir_server_listener_count(server); i++) {
+        weir_channel *channel = weir_server_listener(server, i);
+        if (channel != NULL)
+            weir_channel_close(channel, NULL);
+        weir_channel_release(channel);
+    }
+    end_if_closed(server);
+}
+
+void weir_server_close(weir_server *server, weir_promise *promise)
+{
+    if (server == NULL) {
+        weir__promise_end(promise, -EINVAL);
+        return;
+    }
+    pthread_mutex_lock(&server->lock);
+    bool is_closed = server->is_closed;
+    server->is_closing = true;
+    if (!is_closed)
+        weir__promises_add(&server->on_closed, promise);
+    pthread_mutex_unlock(&server->lock);
+    if (is_closed)
+        weir__promise_end(promise, 0);
+    else
+        close_listeners(server);
+}
+
+void weir_server_drain(weir_server *server, int64_t timeout_ms, weir_promise *promise)
+{
+    weir_drain *drain = server != NULL ? weir__drain_new(server, timeout_ms, promise) : NULL;
+    if (drain == NULL) {
+        weir__promise_end(promise, server == NULL ? -EINVAL : -ENOMEM);
+        weir_server_close(server, NULL);
+        return;
+    }
+    pthread_mutex_lock(&server->lock);
+    server->is_closing = true;
+    server->draining++;
+    bool begins = server->is_ending; /* nobody else would begin it */
+    if (!begins)
+        weir__drain_queue(drain, &server->drains);
+    pthread_mutex_unlock(&server->lock);
+    if (begins)
+        weir__drain_begin(drain);
+    weir__drain_watch_time(drain);
+    close_listeners(server);
+}
+
+/* Starting ------------------------------------------------------------------------------------- */
+
+/* Without a word of its own the error says where and what. */
+static void fail_start(weir_server *server, int code, const weir_error *error)
+{
+    weir_error own;
+    if (error == NULL) {
+        weir_error_set(&own, code, "server", "cannot listen on %s: %s", server->text,
+                       weir_error_text(code));
+        error = &own;
+    }
+    weir_promise *started = server->started;
+    server->started = NULL;
+    pthread_mutex_lock(&server->lock);
+    server->is_starting = false;
+    server->is_closing = true;
+    pthread_mutex_unlock(&server->lock);
+    weir_promise_fail_with(started, error);
+    weir_promise_release(started);
+    close_listeners(server);
+}
+
+/* Whichever listener's socket is asked does it for all of them, in the order they were bound. */
+static int steer(weir_server *server)
+{
+    weir_channel *first = weir_server_listener(server, 0);
+    int code = first != NULL ? weir__listener_steer(first, (uint32_t)server->wanted) : WEIR_ECLOSED;
+    weir_channel_release(first);
+    return code;
+}
+
+static void finish_start(weir_server *server)
+{
+    int code = server->config.steers_by_cpu && server->wanted > 1 ? steer(server) : 0;
+    if (code < 0) {
+        fail_start(server, code, NULL);
+        return;
+    }
+    weir_promise *started = server->started;
+    server->started = NULL;
+    pthread_mutex_lock(&server->lock);
+    server->is_starting = false;
+    bool is_closing = server->is_closing;
+    pthread_mutex_unlock(&server->lock);
+    bool is_cancelled = weir_promise_set(started, is_closing ? WEIR_ECLOSED : 0) < 0;
+    weir_promise_release(started);
+    if (is_cancelled)
+        weir_server_close(server, NULL);
+    else
+        end_if_closed(server);
+}
+
+/* It listens: so do the others, on the same port. */
+static void go_on(listening *self)
+{
+    weir_server *server = self->server;
+    weir_address address;
+    if (self->index == 0 && weir_channel_local_address(self->channel, &address) == 0) {
+        pthread_mutex_lock(&server->lock);
+        server->address = address;
+        server->has_address = true;
+        pthread_mutex_unlock(&server->lock);
+    }
+    if (self->index + 1 < server->wanted)
+        open_next(server);
+    else
+        finish_start(server);
+}
+
+/* A name may have addresses that this machine does not. */
+static bool has_another(const weir_server *server, int code)
+{
+    return (code == -EADDRNOTAVAIL || code == -EAFNOSUPPORT) && server->candidates != NULL &&
+           server->next_candidate + 1 < server->candidates->count;
+}
+
+static void on_bound(weir_listener *listener, weir_future *future)
+{
+    listening *self = WEIR_CONTAINER(listener, listening, on_step);
+    weir_server *server = self->server;
+    int code = weir_future_code(future);
+    if (code == 0) {
+        go_on(self);
+    } else if (self->index == 0 && has_another(server, code)) {
+        server->next_candidate++;
+        weir_channel_close(self->channel, NULL);
+        open_next(server);
+    } else {
+        fail_start(server, code, NULL);
+    }
+}
+
+/* A step whose end is told to `done`, on the channel's loop. */
+static weir_promise *begin_step(listening *self,
+                                void (*done)(weir_listener *listener, weir_future *future))
+{
+    weir_promise *promise = weir_channel_promise(self->channel);
+    if (promise == NULL)
+        return NULL;
+    self->on_step.done = done;
+    weir_future_listen(weir_promise_future(promise), &self->on_step);
+    return promise;
+}
+
+static void on_registered(weir_listener *listener, weir_future *future)
+{
+    listening *self = WEIR_CONTAINER(listener, listening, on_step);
+    weir_server *server = self->server;
+    int code = weir_future_code(future);
+    if (code == 0 && server->descriptors != NULL) {
+        go_on(self); /* it listens already */
+        return;
+    }
+    weir_promise *promise = code == 0 ? begin_step(self, on_bound) : NULL;
+    if (promise == NULL) {
+        fail_start(server, code < 0 ? code : -ENOMEM, NULL);
+        return;
+    }
+    const weir_address *address = self->index == 0
+                                      ? &server->candidates->list[server->next_candidate]
+                                      : &server->address;
+    weir_channel_bind(self->channel, address, promise);
+    weir_promise_release(promise);
+}
+
+static int open_channel(weir_server *server, size_t index, weir_channel **channel,
+                        weir_error *error)
+{
+    weir_sys *sys = weir__group_sys(server->config.boss);
+    int code;
+    if (server->descriptors != NULL) {
+        code = weir__channel_adopt(channel, sys, WEIR_SOCKET_LISTENER, server->descriptors[index],
+                                   error);
+        if (code == 0)
+            server->descriptors[index] = -1;
+    } else {
+        const weir_address *address = index == 0
+                                          ? &server->candidates->list[server->next_candidate]
+                                          : &server->address;
+        code = weir__channel_open(channel, sys, WEIR_SOCKET_LISTENER, address, error);
+    }
+    if (code < 0)
+        return code;
+    code = weir__acceptor_prepare(server, *channel, error);
+    if (code < 0)
+        weir_channel_release(*channel);
+    return code;
+}
+
+/* Under way from now on: NULL when that is too late, or there is no memory. */
+static listening *keep(weir_server *server, weir_channel *channel, size_t index)
+{
+    listening *self = weir__zalloc(sizeof *self);
+    if (self == NULL)
+        return NULL;
+    *self = (listening){ .server = weir_server_retain(server), .index = index };
+    self->channel = weir_channel_retain(channel);
+    self->on_closed.done = listener_closed;
+    pthread_mutex_lock(&server->lock);
+    server->listening++;
+    server->listeners[index] = channel;
+    server->count = index + 1;
+    pthread_mutex_unlock(&server->lock);
+    weir_future_listen(weir_channel_closed(channel), &self->on_closed);
+    return self;
+}
+
+static size_t next_index(const weir_server *server)
+{
+    return server->has_address || server->descriptors != NULL ? server->count : 0;
+}
+
+static void open_next(weir_server *server)
+{
+    weir_channel *channel;
+    weir_error error;
+    pthread_mutex_lock(&server->lock);
+    bool is_closing = server->is_closing;
+    size_t index = next_index(server);
+    pthread_mutex_unlock(&server->lock);
+    int code = is_closing ? weir_error_set(&error, WEIR_ECLOSED, "server",
+                                           "the server on %s was closed while it started",
+                                           server->text)
+                          : open_channel(server, index, &channel, &error);
+    if (code < 0) {
+        fail_start(server, code, &error);
+        return;
+    }
+    listening *self = keep(server, channel, index);
+    weir_promise *promise = self != NULL ? begin_step(self, on_registered) : NULL;
+    if (promise == NULL) {
+        weir_channel_close(channel, NULL);
+        weir_channel_release(channel);
+        fail_start(server, -ENOMEM, NULL);
+        return;
+    }
+    weir_group_register(server->config.boss, channel, promise);
+    weir_promise_release(promise);
+    weir_channel_release(channel);
+}
+
+/* Who asks for names, while the answer is not there. */
+typedef struct asking {
+    weir_listener listener;
+    weir_server *server;
+} asking;
+
+static void on_resolved(weir_listener *listener, weir_future *future)
+{
+    asking *self = WEIR_CONTAINER(listener, asking, listener);
+    weir_server *server = self->server;
+    const weir_addresses *found = weir_future_value(future);
+    int code = weir_future_code(future);
+    weir__free(self);
+    if (code == 0) {
+        server->candidates = weir_addresses_new(found->list, found->count);
+        code = server->candidates != NULL ? 0 : -ENOMEM;
+    }
+    if (code == 0)
+        open_next(server);
+    else
+        fail_start(server, code, NULL);
+    weir_server_release(server);
+}
+
+static int ask(weir_server *server, weir_error *error)
+{
+    weir_promise *promise = weir_promise_new(NULL);
+    asking *self = weir__zalloc(sizeof *self);
+    int code = promise != NULL && self != NULL ? 0 : -ENOMEM;
+    if (code == 0)
+        code = weir_resolve(server->config.boss, server->config.resolver, server->text, promise,
+                            error);
+    else
+        weir_error_set(error, code, "server", "no memory to listen on %s", server->text);
+    if (code < 0) {
+        weir__promise_end(promise, code);
+        weir__free(self);
+    } else {
+        self->server = weir_server_retain(server);
+        self->listener.done = on_resolved;
+        weir_future_listen(weir_promise_future(promise), &self->listener);
+    }
+    weir_promise_release(promise);
+    return code;
+}
+
+/* Making --------------------------------------------------------------------------------------- */
+
+static int refuse(weir_error *error, const char *what, int value, const char *why)
+{
+    return weir_error_set(error, -EINVAL, "server", "%s is %d, which is %s", what, value, why);
+}
+
+static int check_attrs(const weir_attr_value *attrs, size_t count, weir_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (attrs == NULL || attrs[i].key == NULL || attrs[i].key->destroy != NULL)
+            return weir_error_set(error, -EINVAL, "server",
+                                  "attribute %zu has no key, or one with a destroy, but would be "
+                                  "shared by many channels",
+                                  i);
+    }
+    return 0;
+}
+
+static int check(const weir_server_config *config, const char *address, weir_error *error)
+{
+    if (config == NULL || (config->boss == NULL && config->workers == NULL))
+        return weir_error_set(error, -EINVAL, "server", "there is no group: set boss or workers");
+    if (config->init_child == NULL)
+        return weir_error_set(error, -EINVAL, "server",
+                              "there is no init_child, so nobody would serve the connections");
+    if (address == NULL)
+        return weir_error_set(error, -EINVAL, "server", "there is no address");
+    if (config->acceptors < 0 || config->acceptors > MOST_ACCEPTORS)
+        return refuse(error, "acceptors", config->acceptors, "not from 1 to 1024");
+    if (config->backlog < 0)
+        return refuse(error, "backlog", config->backlog, "negative");
+    if (config->max_connections < 0)
+        return refuse(error, "max_connections", config->max_connections, "negative");
+    if (config->keeps_loop && config->workers != NULL && config->boss != NULL &&
+        config->workers != config->boss)
+        return weir_error_set(error, -EINVAL, "server",
+                              "keeps_loop needs one group to be both boss and workers");
+    int code = check_attrs(config->attrs, config->attr_count, error);
+    return code < 0 ? code : check_attrs(config->child_attrs, config->child_attr_count, error);
+}
+
+/* A copy of a list, NULL for an empty one; false without memory. */
+static bool copy_list(const void *from, size_t count, size_t size, void *to)
+{
+    void *copy = NULL;
+    if (from != NULL && count > 0) {
+        copy = weir__alloc(count * size);
+        if (copy != NULL)
+            memcpy(copy, from, count * size);
+    }
+    memcpy(to, &copy, sizeof copy);
+    return copy != NULL || from == NULL || count == 0;
+}
+
+static weir_server *make(const weir_server_config *config, const char *address)
+{
+    weir_server *server = weir__zalloc(sizeof *server);
+    if (server == NULL)
+        return NULL;
+    atomic_init(&server->refs, 1);
+    pthread_mutex_init(&server->lock, NULL);
+    weir__future_init(&server->closed, NULL);
+    server->config = *config;
+    weir_server_config *own = &server->config;
+    own->boss = config->boss != NULL ? config->boss : config->workers;
+    own->workers = config->workers != NULL ? config->workers : config->boss;
+    bool has_memory =
+        copy_list(config->options, config->option_count, sizeof *config->options, &own->options);
+    has_memory &= copy_list(config->child_options, config->child_option_count,
+                            sizeof *config->child_options, &own->child_options);
+    has_memory &= copy_list(config->attrs, config->attr_count, sizeof *config->attrs, &own->attrs);
+    has_memory &= copy_list(config->child_attrs, config->child_attr_count,
+                            sizeof *config->child_attrs, &own->child_attrs);
+    server->text = weir__strdup(address);
+    server->started = weir_promise_new(NULL);
+    if (has_memory && server->text != NULL && server->started != NULL)
+        return server;
+    weir__promise_end(server->started, -ENOMEM);
+    weir_promise_release(server->started);
+    weir_server_release(server);
+    return NULL;
+}
+
+/* How many listeners, and from where. */
+static int plan(weir_server *server, weir_error *error)
+{
+    int found = weir__inherited_find(server->text, &server->descriptors, error);
+    if (found < 0)
+        return found;
+    server->wanted = found > 0 ? (size_t)found
+                     : server->config.acceptors > 0 ? (size_t)server->config.acceptors
+                                                    : 1;
+    server->listeners = weir__zalloc(server->wanted * sizeof(weir_channel *));
+    return server->listeners != NULL ? 0
+                                     : weir_error_set(error, -ENOMEM, "server",
+                                                      "no memory for %zu listeners",
+                                                      server->wanted);
+}
+
+/* What is wrong at once is told so, and nobody hears of the promise. */
+static void abandon(weir_server *server, int code)
+{
+    weir_promise *started = server->started;
+    server->started = NULL;
+    server->is_starting = false;
+    weir_promise_set(started, code);
+    weir_promise_release(started);
+}
+
+int weir_server_start(weir_server **out, const weir_server_config *config, const char *address,
+                      weir_promise *promise, weir_error *error)
+{
+    int code = out != NULL ? check(config, address, error) : -EINVAL;
+    if (code < 0)
+        return code;
+    weir_server *server = make(config, address);
+    if (server == NULL)
+        return weir_error_set(error, -ENOMEM, "server", "no memory to listen on %s", address);
+    weir_promise *started = weir_promise_retain(server->started);
+    weir_server_retain(server); /* the caller's, besides what is under way */
+    server->is_starting = true;
+    code = plan(server, error);
+    if (code == 0 && server->descriptors != NULL)
+        open_next(server);
+    else if (code == 0)
+        code = ask(server, error);
+    if (code < 0)
+        abandon(server, code);
+    else if (promise != NULL)
+        code = weir_promise_follow(promise, weir_promise_future(started));
+    weir_promise_release(started);
+    if (code < 0) {
+        weir_server_close(server, NULL);
+        weir_server_release(server);
+        return code;
+    }
+    *out = server;
+    return 0;
+}
+
+int weir_server_listen(weir_server **server, const weir_server_config *config, const char *address,
+                       weir_error *error)
+{
+    if (weir_loop_current() != NULL)
+        return weir_error_set(error, -EDEADLK, "server",
+                              "listening on %s would have to wait for this very thread; use "
+                              "weir_server_start here",
+                              address);
+    weir_promise *promise = weir_promise_new(NULL);
+    if (promise == NULL)
+        return weir_error_set(error, -ENOMEM, "server", "no memory to listen on %s", address);
+    weir_server *made = NULL;
+    int code = weir_server_start(&made, config, address, promise, error);
+    if (code < 0) {
+        weir_promise_set(promise, code);
+    } else {
+        weir_future *future = weir_promise_future(promise);
+        code = weir_future_await(future);
+        if (code < 0) {
+            const weir_error *why = weir_future_error(future);
+            if (error != NULL && why != NULL)
+                *error = *why;
+            else
+                weir_error_set(error, code, "server", "cannot listen on %s: %s", address,
+                               weir_error_text(code));
+            weir_server_release(made);
+        } else {
+            *server = made;
+        }
+    }
+    weir_promise_release(promise);
+    return code;
+}
+
+/* Looking -------------------------------------------------------------------------------------- */
+
+/* To lock something is no change of it. */
+static void lock(const weir_server *server)
+{
+    pthread_mutex_lock((pthread_mutex_t *)&server->lock);
+}
+
+static void unlock(const weir_server *server)
+{
+    pthread_mutex_unlock((pthread_mutex_t *)&server->lock);
+}
+
+int weir_server_address(const weir_server *server, weir_address *address)
+{
+    if (server == NULL || address == NULL)
+        return -EINVAL;
+    lock(server);
+    bool has_address = server->has_address;
+    *address = server->address;
+    unlock(server);
+    return has_address ? 0 : WEIR_ENOTFOUND;
+}
+
+weir_group *weir_server_boss(const weir_server *server)
+{
+    return server != NULL ? server->config.boss : NULL;
+}
+
+weir_group *weir_server_workers(const weir_server *server)
+{
+    return server != NULL ? server->config.workers : NULL;
+}
+
+size_t weir_server_listener_count(const weir_server *server)
+{
+    if (server == NULL)
+        return 0;
+    lock(server);
+    size_t count = server->count;
+    unlock(server);
+    return count;
+}
+
+weir_channel *weir_server_listener(const weir_server *server, size_t index)
+{
+    if (server == NULL)
+        return NULL;
+    lock(server);
+    weir_channel *channel = index < server->count ? server->listeners[index] : NULL;
+    if (channel != NULL)
+        weir_channel_retain(channel);
+    unlock(server);
+    return channel;
+}
+
+void weir_server_get_stats(const weir_server *server, weir_listener_stats *stats)
+{
+    *stats = (weir_listener_stats){ 0 };
+    if (server == NULL)
+        return;
+    lock(server);
+    *stats = server->past;
+    for (size_t i = 0; i < server->count; i++) {
+        weir_listener_stats one;
+        if (server->listeners[i] == NULL ||
+            weir_channel_listener_stats(server->listeners[i], &one) < 0)
+            continue;
+        stats->accepted += one.accepted;
+        stats->connections += one.connections;
+        stats->failed += one.failed;
+        stats->refused += one.refused;
+        stats->pauses += one.pauses;
+        stats->limited += one.limited;
+    }
+    unlock(server);
+}
+
+weir_future *weir_server_closed(weir_server *server)
+{
+    return &server->closed;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* The server, for the files it is made of. */
+#ifndef WEIR_BOOTSTRAP_SERVER_H
+#define WEIR_BOOTSTRAP_SERVER_H
+
+#include "base/sys.h"
+#include "exec/future.h"
+
+#include <weir/server.h>
+
+#include <pthread.h>
+
+typedef struct weir_drain weir_drain;
+
+/*
+ * A server is kept by its users, by each listener (as an attribute, until the last of its children
+ * is gone, too), and by what is under way. It keeps the listeners until they are closed.
+ */
+struct weir_server {
+    _Atomic(uint32_t) refs;
+    weir_server_config config; /* with lists of its own */
+    char *text;                /* the address, as it was given */
+    weir_promise *started;     /* while it starts: the loop it runs on is that of the step */
+
+    /* While it starts, of who does the next step. */
+    weir_addresses *candidates;
+    size_t next_candidate;
+    int *descriptors; /* in place of an address; -1: not ours any more */
+    size_t wanted;    /* how many listeners */
+
+    pthread_mutex_t lock; /* of what follows */
+    weir_address address; /* where it listens */
+    bool has_address;
+    bool is_starting;
+    bool is_closing; /* no further listener is opened */
+    bool is_ending;  /* the last listener is closed: somebody does what is left */
+    bool is_closed;
+    size_t listening;               /* listeners that are not closed */
+    size_t count;                   /* how many there are or were */
+    weir_channel **listeners;       /* NULL: closed */
+    weir_listener_stats past;       /* of those that are closed */
+    weir_promise_list on_closed;    /* promises of close */
+    weir_drain *drains;             /* that wait until the listeners are closed */
+    size_t draining;                /* those, and the others that are under way */
+    weir_future closed;
+};
+
+/* The system calls of a group's loops. */
+weir_sys *weir__group_sys(const weir_group *group);
+
+/* Whether a channel was accepted by a listener of the server. */
+bool weir__server_has_accepted(const weir_server *server, const weir_channel *channel);
+
+/* Prepares a listener: options, attributes, and handlers, the acceptor last. */
+int weir__acceptor_prepare(weir_server *server, weir_channel *listener, weir_error *error);
+
+/* Sees the connections off: see drain.c. NULL: no memory. The time runs with watch_time, which has
+ * to be called once; the rest begins when the listeners are closed, and ends by itself. */
+weir_drain *weir__drain_new(weir_server *server, int64_t timeout_ms, weir_promise *promise);
+void weir__drain_watch_time(weir_drain *self);
+void weir__drain_begin(weir_drain *self);
+
+/* The list of those that have not begun. */
+void weir__drain_queue(weir_drain *self, weir_drain **list);
+weir_drain *weir__drain_next(const weir_drain *self);
+
+/* One of them has ended. */
+void weir__server_drained(weir_server *server);
+
+/* Sockets that were handed over by whoever started the process: how many, in a list for weir__free;
+ * 0 when the text is an ordinary address; or a negative code. */
+int weir__inherited_find(const char *text, int **descriptors, weir_error *error);
+
+#endif
