@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+/* Trying, and noticing when it makes sense to try again. */
+#include "io/readiness.h"
+
+#include "base/assert.h"
+#include "io/ops.h"
+
+#include <weir/log.h>
+
+#include <errno.h>
+
+#define MOST_WAKES 8 /* tries to write to the eventfd, which is not supposed to fail */
+
+_Static_assert(EPOLLIN == POLLIN && EPOLLPRI == POLLPRI && EPOLLOUT == POLLOUT &&
+                   EPOLLERR == POLLERR && EPOLLHUP == POLLHUP && EPOLLRDHUP == POLLRDHUP,
+               "what the two say means the same");
+
+/* Files -------------------------------------------------------------------------------------- */
+
+void weir__readiness_attach(weir_io_file *file, int fd)
+{
+    *file = (weir_io_file){ .fd = fd, .bits = WEIR_FILE_WRITABLE }; /* until it says no */
+}
+
+void weir__readiness_forget(weir_readiness *self, weir_io_file *file)
+{
+    WEIR_ASSERT(file->in_flight == 0);
+    if (weir__list_is_linked(&file->ready))
+        weir__list_remove(&file->ready);
+    if (self->base.current == file)
+        self->base.current = NULL;
+}
+
+static int watch(weir_readiness *self, weir_io_file *file)
+{
+    int code = self->watch != NULL ? self->watch(&self->base, file) : 0;
+    if (code == 0)
+        file->bits |= WEIR_FILE_WATCHED;
+    return code;
+}
+
+/* Once, when the first operation must wait: a socket that is not connected would report a hang-up
+ * at once. */
+static int ensure_watched(weir_readiness *self, weir_io_file *file)
+{
+    return file->bits & WEIR_FILE_WATCHED ? 0 : watch(self, file);
+}
+
+void weir__readiness_unwatch(weir_readiness *self, weir_io_file *file)
+{
+    if (file->bits & WEIR_FILE_WATCHED && self->unwatch != NULL)
+        self->unwatch(&self->base, file);
+    file->bits &= ~(unsigned)(WEIR_FILE_WATCHED | WEIR_FILE_PLAIN);
+}
+
+void weir__readiness_lose(weir_readiness *self, weir_io_file *file, int code)
+{
+    enum { OPS = 4 };
+    weir_io_op *ops[OPS] = { file->in, file->out, file->poll, file->hangup };
+    file->error = code;
+    file->bits &= ~(unsigned)(WEIR_FILE_WATCHED | WEIR_FILE_PLAIN);
+    for (int i = 0; i < OPS; i++) {
+        if (ops[i] != NULL)
+            weir__op_finish_later(&self->base, ops[i], code);
+    }
+}
+
+/* The way out -------------------------------------------------------------------------------- */
+
+/* Sends what it can; -EAGAIN when that has to wait. */
+static int send_now(weir_readiness *self, weir_io_op *op)
+{
+    int code = weir__io_try_out(&self->base, op, &self->arena);
+    if (code == -EAGAIN)
+        op->file->bits &= ~(unsigned)WEIR_FILE_WRITABLE;
+    return code == -EINTR ? -EAGAIN : code; /* then in the next turn */
+}
+
+/* -EAGAIN, or why it cannot wait. */
+static int wait_for_kernel(weir_readiness *self, weir_io_file *file)
+{
+    int code = ensure_watched(self, file);
+    return code < 0 ? code : -EAGAIN;
+}
+
+static void complete_out(weir_readiness *self, weir_io_file *file)
+{
+    weir_io_op *op = file->out;
+    if (op->kind == WEIR_IO_CONNECT) {
+        weir__op_finish(&self->base, op, weir__io_connect_result(&self->base, op));
+    } else if (weir__io_take_send(&self->base, file)) {
+        int code = send_now(self, op);
+        /* It may have waited for its turn so far, and not for the kernel. */
+        if (code == -EAGAIN && !(file->bits & WEIR_FILE_WRITABLE))
+            code = wait_for_kernel(self, file);
+        if (code != -EAGAIN)
+            weir__op_finish(&self->base, op, code);
+    }
+}
+
+/* The way in --------------------------------------------------------------------------------- */
+
+/* Whether a short read does not mean that there is no more. */
+static bool reads_on(const weir_io_file *file)
+{
+    return file->bits & (WEIR_FILE_HUNG_UP | WEIR_FILE_URGENT) || file->has_boundaries;
+}
+
+static void complete_in(weir_readiness *self, weir_io_file *file)
+{
+    weir_io_op *op = file->in;
+    unsigned count = 0;
+    bool goes_on = true;
+    while (goes_on && file->bits & WEIR_FILE_READABLE && count < WEIR_IO_BATCH) {
+        bool may_have_more;
+        unsigned room = op->is_multishot ? WEIR_IO_BATCH - count : 1;
+        int came = weir__io_try_in(&self->base, op, &self->arena, room, &may_have_more);
+        if (came == -EINTR)
+            break; /* then in the next turn */
+        if (came == -EAGAIN || (!may_have_more && !reads_on(file)))
+            file->bits &= ~(unsigned)WEIR_FILE_READABLE;
+        if (came == -EAGAIN)
+            break;
+        if (came <= 0) {
+            weir__op_finish_in(&self->base, op, came, count);
+            return;
+        }
+        count += (unsigned)came;
+        /* All of them, even if somebody has enough meanwhile: the kernel has them no more, and the
+         * operation is there until its final result was told. */
+        for (int i = 0; i < came; i++)
+            goes_on = weir__op_tell_data(&self->base, op, &self->arena.in.results[i]);
+    }
+    if (count > 0 && self->base.current == file)
+        weir__op_end_batch(op);
+}
+
+/* The completion phase ----------------------------------------------------------------------- */
+
+static bool can_go_on(const weir_io_file *file)
+{
+    return (file->out != NULL && file->bits & WEIR_FILE_WRITABLE) ||
+           (file->in != NULL && file->bits & WEIR_FILE_READABLE) ||
+           (file->hangup != NULL && file->bits & WEIR_FILE_DEAD) ||
+           (file->poll != NULL && file->events != 0);
+}
+
+static void make_ready(weir_readiness *self, weir_io_file *file)
+{
+    if (can_go_on(file) && !weir__list_is_linked(&file->ready))
+        weir__list_push_back(&self->ready, &file->ready);
+}
+
+static void complete_poll(weir_readiness *self, weir_io_file *file)
+{
+    int events = file->events;
+    file->events = 0;
+    weir__op_tell(&self->base, file->poll, &(weir_io_result){ .code = events, .is_armed = true });
+}
+
+/* Connect and send go first: they may free memory. Any callback may be the file's last. */
+static void complete_file(weir_readiness *self, weir_io_file *file)
+{
+    self->base.current = file;
+    if (file->poll != NULL && file->events != 0)
+        complete_poll(self, file);
+    if (self->base.current == file && file->out != NULL && file->bits & WEIR_FILE_WRITABLE)
+        complete_out(self, file);
+    if (self->base.current == file && file->in != NULL && file->bits & WEIR_FILE_READABLE)
+        complete_in(self, file);
+    if (self->base.current == file && file->hangup != NULL && file->bits & WEIR_FILE_DEAD)
+        weir__op_finish(&self->base, file->hangup, 0);
+    if (self->base.current == file)
+        make_ready(self, file);
+    self->base.current = NULL;
+}
+
+static uint8_t level_of(uint32_t events)
+{
+    return (uint8_t)((events & EPOLLIN ? WEIR_IO_READABLE : 0) |
+                     (events & EPOLLOUT ? WEIR_IO_WRITABLE : 0) |
+                     (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR) ? WEIR_IO_HUNG_UP : 0));
+}
+
+/* An event without any bit also leads to a read, which finds out. */
+static unsigned bits_of(uint32_t events)
+{
+    unsigned bits = 0;
+    if (events & EPOLLOUT)
+        bits |= WEIR_FILE_WRITABLE;
+    if (events & EPOLLIN || events == 0)
+        bits |= WEIR_FILE_READABLE;
+    if (events & EPOLLPRI)
+        bits |= WEIR_FILE_READABLE | WEIR_FILE_URGENT;
+    if (events & EPOLLRDHUP)
+        bits |= WEIR_FILE_READABLE | WEIR_FILE_HUNG_UP;
+    if (events & (EPOLLERR | EPOLLHUP))
+        bits |= WEIR_FILE_READABLE | WEIR_FILE_WRITABLE | WEIR_FILE_HUNG_UP | WEIR_FILE_DEAD;
+    return bits;
+}
+
+void weir__readiness_note(weir_readiness *self, weir_io_file *file, uint32_t events)
+{
+    self->base.news++;
+    if (file->bits & WEIR_FILE_PLAIN)
+        file->events |= level_of(events);
+    else
+        file->bits |= bits_of(events);
+    make_ready(self, file);
+}
+
+unsigned weir__readiness_complete(weir_readiness *self)
+{
+    const _Atomic(uint64_t) *completions = &self->base.counters->completions;
+    uint64_t before = atomic_load_explicit(completions, memory_order_relaxed);
+    weir__io_tell_ended(&self->base);
+    /* Those that are ready now; who comes back waits for the next turn. */
+    weir_list todo;
+    weir_list_node *node;
+    weir__list_init(&todo);
+    weir__list_splice_back(&todo, &self->ready);
+    while ((node = weir__list_pop_front(&todo)) != NULL)
+        complete_file(self, WEIR_CONTAINER(node, weir_io_file, ready));
+    return (unsigned)(atomic_load_explicit(completions, memory_order_relaxed) - before);
+}
+
+/* Submitting --------------------------------------------------------------------------------- */
+
+/* For operations that never finish inside submit. */
+static int begin_waiting(weir_readiness *self, weir_io_op *op, int code)
+{
+    if (code < 0)
+        weir__op_finish_later(&self->base, op, code);
+    else
+        make_ready(self, op->file);
+    return WEIR_IO_PENDING;
+}
+
+uint32_t weir__readiness_levels(const weir_io_op *poll)
+{
+    return (poll->events & WEIR_IO_READABLE ? EPOLLIN | EPOLLRDHUP : 0) |
+           (poll->events & WEIR_IO_WRITABLE ? EPOLLOUT : 0);
+}
+
+static int submit_poll(weir_readiness *self, weir_io_op *op)
+{
+    weir_io_file *file = op->file;
+    if (file->bits & WEIR_FILE_WATCHED)
+        return begin_waiting(self, op, -EEXIST); /* and for more than its level */
+    file->bits |= WEIR_FILE_PLAIN;
+    int code = watch(self, file);
+    if (code < 0)
+        file->bits &= ~(unsigned)WEIR_FILE_PLAIN;
+    return begin_waiting(self, op, code);
+}
+
+/* For operations that wait for their turn, or for the kernel. */
+static int wait_for_out(weir_readiness *self, weir_io_op *op)
+{
+    int code = op->file->bits & WEIR_FILE_WRITABLE ? 0 : ensure_watched(self, op->file);
+    if (code < 0)
+        return weir__op_end_at_once(op, code);
+    make_ready(self, op->file);
+    return WEIR_IO_PENDING;
+}
+
+static int submit_send(weir_readiness *self, weir_io_op *op)
+{
+    if (op->file->bits & WEIR_FILE_WRITABLE && weir__io_take_send(&self->base, op->file)) {
+        int code = send_now(self, op);
+        if (code != -EAGAIN)
+            return weir__op_end_at_once(op, code);
+    }
+    return wait_for_out(self, op);
+}
+
+static int submit_connect(weir_readiness *self, weir_io_op *op)
+{
+    int code = weir__io_begin_connect(&self->base, op);
+    if (code != -EINPROGRESS && code != -EINTR)
+        return weir__op_end_at_once(op, code);
+    op->file->bits &= ~(unsigned)WEIR_FILE_WRITABLE;
+    return wait_for_out(self, op);
+}
+
+int weir__readiness_submit(weir_io *base, weir_io_op *op)
+{
+    weir_readiness *self = (weir_readiness *)base;
+    weir_io_file *file = op->file;
+    WEIR_ASSERT(*weir__op_place(op) == NULL && !op->is_in_flight);
+    weir__op_arm(op);
+    if (file->error < 0)
+        return weir__op_is_out(op) ? weir__op_end_at_once(op, file->error)
+                                   : begin_waiting(self, op, file->error);
+    switch (op->kind) {
+    case WEIR_IO_CONNECT:
+        return submit_connect(self, op);
+    case WEIR_IO_POLL:
+        return submit_poll(self, op);
+    default:
+        return weir__op_is_out(op) ? submit_send(self, op)
+                                   : begin_waiting(self, op, ensure_watched(self, file));
+    }
+}
+
+void weir__readiness_cancel(weir_io *base, weir_io_op *op)
+{
+    weir_readiness *self = (weir_readiness *)base;
+    if (!weir__op_is_armed(op))
+        return; /* over, or about to be told */
+    if (op->kind == WEIR_IO_POLL) {
+        weir__readiness_unwatch(self, op->file);
+        op->file->events = 0;
+    }
+    weir__op_finish_later(&self->base, op, -ECANCELED);
+}
+
+bool weir__readiness_has_results(const weir_io *base)
+{
+    const weir_readiness *self = (const weir_readiness *)base;
+    return !weir__list_is_empty(&self->ready) || !weir__list_is_empty(&self->base.ended);
+}
+
+/* Waking -------------------------------------------------------------------------------------- */
+
+void weir__readiness_wake(weir_io *base)
+{
+    const uint64_t one = 1;
+    weir_readiness *self = (weir_readiness *)base;
+    int code = -EINTR;
+    for (int i = 0; i < MOST_WAKES && code < 0; i++)
+        code = base->sys->write(base->sys, self->eventfd, &one, sizeof one);
+    if (code < 0)
+        weir_log(WEIR_LOG_ERROR, base->type->name,
+                 "cannot wake a loop up: writing to its eventfd failed: %s", weir_error_text(code));
+}
+
+/* Opening and closing ------------------------------------------------------------------------ */
+
+int weir__readiness_init(weir_readiness *self, const weir_io_type *type, weir_sys *sys,
+                         weir_io_counters *counters)
+{
+    weir__io_init(&self->base, type, sys, counters);
+    weir__list_init(&self->ready);
+    self->eventfd = sys->eventfd(sys, 0);
+    return self->eventfd < 0 ? self->eventfd : 0;
+}
+
+void weir__readiness_deinit(weir_readiness *self)
+{
+    if (self->eventfd >= 0)
+        self->base.sys->close(self->base.sys, self->eventfd);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/* The engine of the backends that try a call, and wait until the descriptor is ready when the
+ * kernel says EAGAIN. How they wait is their own. */
+#ifndef WEIR_IO_READINESS_H
+#define WEIR_IO_READINESS_H
+
+#include "io/attempt.h"
+
+/* What is known about a file, in its bits. */
+enum {
+    WEIR_FILE_READABLE = 1,
+    WEIR_FILE_WRITABLE = 2,
+    WEIR_FILE_HUNG_UP = 4,  /* the peer sends no more: reading goes on to 0 or an error */
+    WEIR_FILE_DEAD = 8,     /* nor takes any more, or an error waits */
+    WEIR_FILE_WATCHED = 16, /* the backend has been told to watch it */
+    WEIR_FILE_PLAIN = 32,   /* watched for its level, on behalf of a poll */
+    WEIR_FILE_URGENT = 64,  /* there was urgent data: reads stop short at its mark */
+};
+
+/* The first member of such a backend. */
+typedef struct weir_readiness {
+    weir_io base;
+    int eventfd; /* written to by wake */
+
+    /* Has the kernel watch a file, once, when the first of its operations must wait; for its level
+     * when it is PLAIN. And takes it out again. NULL for a backend that looks at what is armed
+     * whenever it waits. */
+    int (*watch)(weir_io *io, weir_io_file *file);
+    void (*unwatch)(weir_io *io, weir_io_file *file);
+
+    weir_list ready; /* files that have an operation and its bit */
+    weir_io_arena arena;
+} weir_readiness;
+
+/* Opens the eventfd; after a failure, too, deinit is called. */
+int weir__readiness_init(weir_readiness *self, const weir_io_type *type, weir_sys *sys,
+                         weir_io_counters *counters);
+void weir__readiness_deinit(weir_readiness *self);
+
+/* A file comes, and goes. */
+void weir__readiness_attach(weir_io_file *file, int fd);
+void weir__readiness_forget(weir_readiness *self, weir_io_file *file);
+
+/* Nobody watches the file any more. */
+void weir__readiness_unwatch(weir_readiness *self, weir_io_file *file);
+
+/* The descriptor is of no use any more: what is armed fails with the code, and what will be. */
+void weir__readiness_lose(weir_readiness *self, weir_io_file *file, int code);
+
+/* In the completion phase, before any callback can change what there is: the kernel has said this
+ * about a file, with the bits of epoll, which are those of poll. */
+void weir__readiness_note(weir_readiness *self, weir_io_file *file, uint32_t events);
+
+/* The rest of the completion phase: how many results were told. */
+unsigned weir__readiness_complete(weir_readiness *self);
+
+/* What a poll waits for, with the same bits. */
+uint32_t weir__readiness_levels(const weir_io_op *poll);
+
+/* These are of the backend's type. */
+int weir__readiness_submit(weir_io *io, weir_io_op *op);
+void weir__readiness_cancel(weir_io *io, weir_io_op *op);
+bool weir__readiness_has_results(const weir_io *io);
+void weir__readiness_wake(weir_io *io);
+
+#endif
