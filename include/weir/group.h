@@ -42,6 +42,7 @@ WEIR_API size_t weir_choose_least_loaded(void *arg, weir_group *group, uint64_t 
 typedef enum weir_io_kind {
     WEIR_IO_AUTO, /* what weir takes to be the best here; WEIR_IO of the environment can say */
     WEIR_IO_EPOLL,
+    WEIR_IO_BLOCKING, /* a thread for each channel, which waits for that one: see max_channels */
 } weir_io_kind;
 
 /** A backend that is not the kernel's, such as the one of <weir/script.h>. */

@@ -175,7 +175,8 @@ struct weir_io_op {
 struct weir_io_type {
     const char *name;
 
-    /* Makes a file known. -ENOMEM, or what the kernel says. The owner keeps it in place until
+    /* Makes a file known. -ENOMEM, or what the kernel says; -EBUSY when it is one more than the
+     * backend takes, which the blocking one says of the second. The owner keeps it in place until
      * detach, before which none of its operations may be in flight; close also closes the
      * descriptor. */
     int (*attach)(weir_io *io, weir_io_file *file, int fd);
@@ -223,8 +224,10 @@ struct weir_io {
     unsigned news; /* events of the last completion phase that were about anything there is */
 };
 
-/* Opens the epoll backend. Negative when the kernel or the memory says no. */
+/* Opens the epoll backend, or the blocking one, which serves one file. Negative when the kernel or
+ * the memory says no. */
 int weir__epoll_open(weir_sys *sys, weir_io_counters *counters, weir_io **io);
+int weir__blocking_open(weir_sys *sys, weir_io_counters *counters, weir_io **io);
 
 /* A way to make backends, for those that are not the kernel's. */
 struct weir_io_source {

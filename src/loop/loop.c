@@ -289,8 +289,11 @@ static int loop_open(weir_executor *executor)
 {
     weir_loop *loop = (weir_loop *)executor;
     weir_io_source *source = loop->config.io_source;
-    return source != NULL ? source->open(source, executor->sys, &loop->io_counters, &loop->io)
-                          : weir__epoll_open(executor->sys, &loop->io_counters, &loop->io);
+    if (source != NULL)
+        return source->open(source, executor->sys, &loop->io_counters, &loop->io);
+    return loop->config.io == WEIR_IO_BLOCKING
+               ? weir__blocking_open(executor->sys, &loop->io_counters, &loop->io)
+               : weir__epoll_open(executor->sys, &loop->io_counters, &loop->io);
 }
 
 static void let_residents_go(weir_loop *loop)
@@ -406,7 +409,9 @@ int64_t weir_loop_now_ns(const weir_loop *loop)
 
 const char *weir_loop_io_name(const weir_loop *loop)
 {
-    return loop->config.io_source != NULL ? loop->config.io_source->name : "epoll";
+    if (loop->config.io_source != NULL)
+        return loop->config.io_source->name;
+    return loop->config.io == WEIR_IO_BLOCKING ? "blocking" : "epoll";
 }
 
 int weir_loop_set_io_ratio(weir_loop *loop, int ratio)

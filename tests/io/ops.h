@@ -23,6 +23,8 @@ typedef struct odd_kernel {
     int receives, sends, accepts;
     int adds, removals, changes; /* epoll_ctl */
     int64_t timeout_ns;          /* of the last wait */
+    unsigned polled;             /* how many descriptors the last poll was given */
+    short wished;                /* and what for, of the second */
 
     int interruptions;  /* of the next receives, sends, accepts */
     int receive_error;  /* of the next one, once */
@@ -112,6 +114,17 @@ static inline int odd_epoll_wait(weir_sys *self, int epoll, struct epoll_event *
     return count;
 }
 
+static inline int odd_poll(weir_sys *self, struct pollfd *fds, unsigned count, int64_t timeout_ns)
+{
+    kernel.timeout_ns = timeout_ns;
+    kernel.polled = count;
+    kernel.wished = count > 1 ? fds[1].events : 0;
+    int found = sys->poll(self, fds, count, timeout_ns);
+    for (unsigned i = 0; i < count; i++)
+        fds[i].revents &= (short)kernel.event_and;
+    return found;
+}
+
 static inline void reset_kernel(void)
 {
     kernel = (odd_kernel){ .calls = *sys, .refused_fd = -1, .event_and = UINT32_MAX };
@@ -122,9 +135,30 @@ static inline void reset_kernel(void)
     kernel.calls.connect = odd_connect;
     kernel.calls.epoll_ctl = odd_epoll_ctl;
     kernel.calls.epoll_wait = odd_epoll_wait;
+    kernel.calls.poll = odd_poll;
 }
 
 /* The backend -------------------------------------------------------------------------------- */
+
+typedef struct backend {
+    const char *name;
+    int (*open)(weir_sys *sys, weir_io_counters *counters, weir_io **io);
+    const char *wait; /* what it waits with, as the fault hook knows it */
+} backend;
+
+enum { EPOLL, BLOCKING, BACKENDS };
+
+static backend backends[] = {
+    [EPOLL] = { "epoll", weir__epoll_open, "epoll_wait" },
+    [BLOCKING] = { "blocking", weir__blocking_open, "poll" },
+};
+
+static const backend *current;
+
+static inline bool is_epoll(void)
+{
+    return current == &backends[EPOLL];
+}
 
 static weir_io *io;
 static weir_io_counters counters;
@@ -136,13 +170,14 @@ static int in_submit, in_complete;
 
 static inline int open_backend(void **state)
 {
+    current = *state;
     use_linux(state);
     reset_kernel();
     memset(&counters, 0, sizeof counters);
     in_submit = in_complete = 0;
     story_length = 0;
     story[0] = expected_story[0] = '\0';
-    return weir__epoll_open(&kernel.calls, &counters, &io);
+    return current->open(&kernel.calls, &counters, &io);
 }
 
 static inline int close_backend(void **state)
@@ -152,8 +187,16 @@ static inline int close_backend(void **state)
     return harness_assert_nothing_left(state);
 }
 
-/* A case with an open backend. */
-#define io_case(name) cmocka_unit_test_setup_teardown(name, open_backend, close_backend)
+/* A case with an open backend, over all of them: those that every backend has to pass with one
+ * file; or over one, for what is about that. */
+#define io_case_over(backend, title, name)                                                         \
+    {                                                                                              \
+        title, name, open_backend, close_backend, &backends[backend]                               \
+    }
+#define io_cases(name)                                                                             \
+    io_case_over(EPOLL, #name, name), io_case_over(BLOCKING, #name "_blocking", name)
+#define epoll_case(name) io_case_over(EPOLL, #name, name)
+#define blocking_case(name) io_case_over(BLOCKING, #name, name)
 
 /* One turn: how many results were told. */
 static inline int turn_for(weir_io *of, int64_t timeout_ns)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The epoll backend where an edge, or a short read, does not mean what it usually does. */
+/* Where an edge, or a short read, does not mean what it usually does. */
 #include "ops.h"
 
 /* A send that waited for its turn, and then for the kernel: epoll has to be told in between. */
@@ -185,15 +185,15 @@ static void closing_before_the_last_result_aborts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        io_case(send_that_waits_for_its_turn_then_for_room),
-        io_case(send_that_was_interrupted_then_waits_for_room),
-        io_case(an_error_wins_over_a_cancel_at_the_end_of_the_batch),
-        io_case(a_reset_is_never_taken_for_the_end_of_the_stream),
-        io_case(data_behind_an_urgent_byte_is_read),
-        io_case(data_behind_a_boundary_is_read),
-        io_case(traffic_on_a_paused_connection_is_news),
+        io_cases(send_that_waits_for_its_turn_then_for_room),
+        io_cases(send_that_was_interrupted_then_waits_for_room),
+        io_cases(an_error_wins_over_a_cancel_at_the_end_of_the_batch),
+        io_cases(a_reset_is_never_taken_for_the_end_of_the_stream),
+        io_cases(data_behind_an_urgent_byte_is_read),
+        io_cases(data_behind_a_boundary_is_read),
+        epoll_case(traffic_on_a_paused_connection_is_news),
 #if HARNESS_MISUSE_ABORTS
-        io_case(closing_before_the_last_result_aborts),
+        io_cases(closing_before_the_last_result_aborts),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The epoll backend itself: opened, woken up, replaced, and without what it needs. */
+/* A backend itself: opened, woken up, replaced, and without what it needs. */
 #include "io/ops.h"
 
 #include <pthread.h>
@@ -239,7 +239,7 @@ static void an_interrupted_poll_has_no_events(void **state)
     receive_always(&a);
     turn();
     write_all(peer, "x", 1);
-    harness_fail_nth("epoll_wait", 1, -EINTR);
+    harness_fail_nth(current->wait, 1, -EINTR);
     assert_int_equal(io->type->poll(io, 0), -EINTR);
     harness_fail_end();
     assert_int_equal(io->type->complete(io), 0);
@@ -341,65 +341,74 @@ static void poll_waits_as_long_as_it_was_told(void **state)
 /* Opening ------------------------------------------------------------------------------------ */
 
 /* Each call that can fail does, in turn: a code, and nothing is left (weir_case sees to that). */
+static void check_opening(const backend *which, unsigned calls, int failure)
+{
+    unsigned nth = 1, made;
+    sys = weir__sys_linux();
+    for (;; nth++) {
+        weir_io *opened = NULL;
+        weir_io_counters counts = { 0 };
+        weir_allocator_stats before, after;
+        size_t descriptors = count_descriptors();
+        weir_allocator_get_stats(&before);
+        harness_fail_nth(NULL, nth, failure);
+        int code = which->open(sys, &counts, &opened);
+        made = harness_fail_end();
+        if (code == 0) {
+            assert_true(made < nth);
+            assert_string_equal(opened->type->name, which->name);
+            opened->type->close(opened);
+            opened->type->destroy(opened);
+            break;
+        }
+        weir_allocator_get_stats(&after);
+        assert_true(code == failure || code == -ENOMEM);
+        assert_null(opened);
+        assert_int_equal(after.live, before.live);
+        assert_int_equal(count_descriptors(), descriptors);
+    }
+    assert_int_equal(nth - 1, calls);
+}
+
 static void opening_fails_at_every_call(void **state)
 {
     (void)state;
     const int codes[] = { -ENOMEM, -EMFILE };
-    sys = weir__sys_linux();
     for (size_t i = 0; i < COUNT_OF(codes); i++) {
-        unsigned nth = 1, made;
-        for (;; nth++) {
-            weir_io *opened = NULL;
-            weir_io_counters counts = { 0 };
-            weir_allocator_stats before, after;
-            size_t descriptors = count_descriptors();
-            weir_allocator_get_stats(&before);
-            harness_fail_nth(NULL, nth, codes[i]);
-            int code = weir__epoll_open(sys, &counts, &opened);
-            made = harness_fail_end();
-            if (code == 0) {
-                assert_true(made < nth);
-                opened->type->close(opened);
-                opened->type->destroy(opened);
-                break;
-            }
-            weir_allocator_get_stats(&after);
-            assert_true(code == codes[i] || code == -ENOMEM);
-            assert_null(opened);
-            assert_int_equal(after.live, before.live);
-            assert_int_equal(count_descriptors(), descriptors);
-        }
-        assert_int_equal(nth - 1, 5); /* two allocations, eventfd, epoll_create1, epoll_ctl */
+        /* two allocations, eventfd, epoll_create1, epoll_ctl */
+        check_opening(&backends[EPOLL], 5, codes[i]);
+        check_opening(&backends[BLOCKING], 2, codes[i]); /* an allocation, eventfd */
     }
 }
 
 static void destroying_also_closes(void **state)
 {
     (void)state;
-    weir_io *opened = NULL;
-    weir_io_counters counts = { 0 };
-    assert_int_equal(weir__epoll_open(weir__sys_linux(), &counts, &opened), 0);
-    assert_string_equal(opened->type->name, "epoll");
-    opened->type->destroy(opened);
+    for (int i = 0; i < BACKENDS; i++) {
+        weir_io *opened = NULL;
+        weir_io_counters counts = { 0 };
+        assert_int_equal(backends[i].open(weir__sys_linux(), &counts, &opened), 0);
+        opened->type->destroy(opened);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        io_case(all_files_move_to_a_new_epoll),
-        io_case(s087_what_cannot_be_moved_fails_alone),
-        io_case(s087_whichever_cannot_be_moved),
-        io_case(a_rebuild_that_fails_leaves_the_old_one),
-        io_case(a_rebuild_loses_no_event),
-        io_case(a_rebuild_keeps_the_way_of_watching),
-        io_case(a_rebuild_mends_a_closed_epoll),
-        io_case(an_interrupted_poll_has_no_events),
-        io_case(wake_ends_a_poll),
-        io_case(wake_before_a_poll_ends_it),
-        io_case(wake_survives_an_interruption),
-        io_case(a_wake_that_fails_is_told),
-        io_case(wake_after_close),
-        io_case(poll_waits_as_long_as_it_was_told),
+        epoll_case(all_files_move_to_a_new_epoll),
+        epoll_case(s087_what_cannot_be_moved_fails_alone),
+        epoll_case(s087_whichever_cannot_be_moved),
+        epoll_case(a_rebuild_that_fails_leaves_the_old_one),
+        epoll_case(a_rebuild_loses_no_event),
+        epoll_case(a_rebuild_keeps_the_way_of_watching),
+        epoll_case(a_rebuild_mends_a_closed_epoll),
+        io_cases(an_interrupted_poll_has_no_events),
+        io_cases(wake_ends_a_poll),
+        io_cases(wake_before_a_poll_ends_it),
+        io_cases(wake_survives_an_interruption),
+        io_cases(a_wake_that_fails_is_told),
+        io_cases(wake_after_close),
+        io_cases(poll_waits_as_long_as_it_was_told),
         weir_case(opening_fails_at_every_call),
         weir_case(destroying_also_closes),
     };

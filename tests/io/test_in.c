@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The epoll backend, the way in: edges, what a read says about them, ends of streams, turns. */
+/* The way in: readiness, what a read says about it, ends of streams, turns. */
 #include "io/ops.h"
 
 #define SMALLEST 64
@@ -535,28 +535,28 @@ static void one_megabyte_comes_in_batches_of_sixteen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        io_case(data_and_fin_in_one_edge_with_auto_read),
-        io_case(data_and_fin_in_one_edge_without_auto_read),
-        io_case(much_data_and_fin_in_one_edge),
-        io_case(fin_after_the_data_is_an_edge_of_its_own),
-        io_case(rst_after_half_close_with_auto_read),
-        io_case(rst_after_half_close_without_auto_read),
-        io_case(rst_after_half_close_does_not_spin),
-        io_case(rst_fails_a_pending_send),
-        io_case(a_reset_fails_the_receive_and_is_a_hangup),
-        io_case(a_reset_is_kept_for_a_later_receive),
-        io_case(data_then_an_error_tells_both_in_order),
-        io_case(short_read_clears_readable),
-        io_case(full_read_goes_on_until_eagain),
-        io_case(eagain_alone_tells_nothing),
-        io_case(hung_up_keeps_reading_to_the_end),
-        io_case(s106_hangup_or_no_bits_at_all_lead_to_a_read),
-        io_case(an_event_without_bits_is_not_taken_for_more_than_it_is),
-        io_case(interrupted_receives_are_made_again),
-        io_case(a_storm_of_interruptions_is_waited_out_in_later_turns),
-        io_case(sixteen_reads_then_the_others_turn),
-        io_case(sixteen_reads_and_no_more),
-        io_case(one_megabyte_comes_in_batches_of_sixteen),
+        io_cases(data_and_fin_in_one_edge_with_auto_read),
+        io_cases(data_and_fin_in_one_edge_without_auto_read),
+        io_cases(much_data_and_fin_in_one_edge),
+        io_cases(fin_after_the_data_is_an_edge_of_its_own),
+        io_cases(rst_after_half_close_with_auto_read),
+        io_cases(rst_after_half_close_without_auto_read),
+        epoll_case(rst_after_half_close_does_not_spin),
+        io_cases(rst_fails_a_pending_send),
+        io_cases(a_reset_fails_the_receive_and_is_a_hangup),
+        io_cases(a_reset_is_kept_for_a_later_receive),
+        io_cases(data_then_an_error_tells_both_in_order),
+        io_cases(short_read_clears_readable),
+        io_cases(full_read_goes_on_until_eagain),
+        io_cases(eagain_alone_tells_nothing),
+        io_cases(hung_up_keeps_reading_to_the_end),
+        epoll_case(s106_hangup_or_no_bits_at_all_lead_to_a_read),
+        epoll_case(an_event_without_bits_is_not_taken_for_more_than_it_is),
+        io_cases(interrupted_receives_are_made_again),
+        io_cases(a_storm_of_interruptions_is_waited_out_in_later_turns),
+        epoll_case(sixteen_reads_then_the_others_turn),
+        io_cases(sixteen_reads_and_no_more),
+        io_cases(one_megabyte_comes_in_batches_of_sixteen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

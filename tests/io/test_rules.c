@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The rules of operations, as io.h counts them, on the epoll backend. */
+/* The rules of operations, as io.h counts them. */
 #include "io/ops.h"
 
 #define SMALLEST 64
@@ -546,29 +546,29 @@ static void misuse_aborts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        io_case(nothing_is_told_inside_submit),
-        io_case(cancel_before_completion),
-        io_case(cancel_after_completion_does_nothing),
-        io_case(cancel_of_what_is_about_to_be_told),
-        io_case(cancel_inside_its_own_on_done),
-        io_case(cancel_inside_on_batch_end),
-        io_case(cancel_inside_on_batch_end_before_the_end_of_the_stream),
-        io_case(cancel_of_another_in_the_same_batch),
-        io_case(cancel_of_the_other_direction_in_the_same_turn),
-        io_case(cancelled_and_submitted_again_inside_the_final_on_done),
-        io_case(every_kind_can_be_cancelled),
-        io_case(one_shot_receives_inside_on_done),
-        io_case(one_shot_receives_inside_on_batch_end),
-        io_case(a_one_shot_receive_leaves_the_rest),
-        io_case(an_idle_connection_holds_no_buffer),
-        io_case(no_memory_for_a_receive_loses_no_byte),
-        io_case(no_memory_in_the_middle_of_a_batch),
-        io_case(the_owner_is_freed_inside_a_final_on_done),
-        io_case(the_owner_is_freed_while_it_is_ready),
-        io_case(closed_inside_on_done_of_the_other_direction),
-        io_case(closed_inside_on_done_of_a_one_shot_receive),
+        epoll_case(nothing_is_told_inside_submit),
+        io_cases(cancel_before_completion),
+        io_cases(cancel_after_completion_does_nothing),
+        epoll_case(cancel_of_what_is_about_to_be_told),
+        io_cases(cancel_inside_its_own_on_done),
+        io_cases(cancel_inside_on_batch_end),
+        io_cases(cancel_inside_on_batch_end_before_the_end_of_the_stream),
+        epoll_case(cancel_of_another_in_the_same_batch),
+        io_cases(cancel_of_the_other_direction_in_the_same_turn),
+        io_cases(cancelled_and_submitted_again_inside_the_final_on_done),
+        epoll_case(every_kind_can_be_cancelled),
+        io_cases(one_shot_receives_inside_on_done),
+        io_cases(one_shot_receives_inside_on_batch_end),
+        io_cases(a_one_shot_receive_leaves_the_rest),
+        io_cases(an_idle_connection_holds_no_buffer),
+        io_cases(no_memory_for_a_receive_loses_no_byte),
+        io_cases(no_memory_in_the_middle_of_a_batch),
+        epoll_case(the_owner_is_freed_inside_a_final_on_done),
+        io_cases(the_owner_is_freed_while_it_is_ready),
+        io_cases(closed_inside_on_done_of_the_other_direction),
+        io_cases(closed_inside_on_done_of_a_one_shot_receive),
 #if HARNESS_MISUSE_ABORTS
-        io_case(misuse_aborts),
+        io_cases(misuse_aborts),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* The blocking backend: one thread, one descriptor. It waits in ppoll for what is armed, and what
+ * there is to do then is in readiness.c. */
+#include "base/alloc.h"
+#include "io/ops.h"
+#include "io/readiness.h"
+
+#include <weir/log.h>
+
+#include <errno.h>
+
+typedef struct blocking_io {
+    weir_readiness base;
+    weir_io_file *file; /* the one, NULL while there is none */
+    short events;       /* what the last poll said about it */
+    bool is_deaf;       /* somebody closed the eventfd */
+} blocking_io;
+
+/* The file ----------------------------------------------------------------------------------- */
+
+static int blocking_attach(weir_io *base, weir_io_file *file, int fd)
+{
+    blocking_io *io = (blocking_io *)base;
+    if (io->file != NULL)
+        return -EBUSY;
+    weir__readiness_attach(file, fd);
+    io->file = file;
+    return 0;
+}
+
+static void blocking_detach(weir_io *base, weir_io_file *file)
+{
+    blocking_io *io = (blocking_io *)base;
+    weir__readiness_forget(&io->base, file);
+    io->file = NULL;
+}
+
+static void blocking_close_file(weir_io *base, weir_io_file *file)
+{
+    blocking_detach(base, file);
+    if (file->error != -EBADF) /* else the number may be another's by now */
+        base->sys->close(base->sys, file->fd);
+}
+
+/* Waiting ------------------------------------------------------------------------------------ */
+
+/* What to wait for: levels, and so only those that somebody waits for. A hang-up comes unasked, and
+ * nobody but these wants to hear of it: false when there is nobody. */
+static bool wish_of(const weir_io_file *file, short *events)
+{
+    bool waits_in = file->in != NULL && !(file->bits & WEIR_FILE_READABLE);
+    bool waits_out = file->out != NULL && !(file->bits & WEIR_FILE_WRITABLE);
+    bool waits_hangup = file->hangup != NULL && !(file->bits & WEIR_FILE_DEAD);
+    *events = (short)((waits_in ? POLLIN | POLLRDHUP : 0) | (waits_out ? POLLOUT : 0));
+    if (file->poll != NULL)
+        *events = (short)weir__readiness_levels(file->poll);
+    return waits_in || waits_out || waits_hangup || file->poll != NULL;
+}
+
+/* It says so until it is read. */
+static int hear_wake(blocking_io *io, short events)
+{
+    uint64_t count;
+    weir_sys *sys = io->base.base.sys;
+    if (events & POLLNVAL)
+        io->is_deaf = true;
+    else if (events != 0)
+        sys->read(sys, io->base.eventfd, &count, sizeof count);
+    return io->is_deaf ? -EBADF : 0;
+}
+
+static int blocking_poll(weir_io *base, int64_t timeout_ns)
+{
+    blocking_io *io = (blocking_io *)base;
+    struct pollfd fds[2] = { { .fd = io->base.eventfd, .events = POLLIN } };
+    unsigned count = 1;
+    base->turn++;
+    if (io->file != NULL && wish_of(io->file, &fds[1].events)) {
+        fds[1].fd = io->file->fd;
+        count = 2;
+    }
+    weir__io_count(&base->counters->polls);
+    int found = base->sys->poll(base->sys, fds, count,
+                                weir__readiness_has_results(base) ? 0 : timeout_ns);
+    io->events = found > 0 ? fds[1].revents : 0;
+    int code = found > 0 ? hear_wake(io, fds[0].revents) : 0;
+    return code < 0 ? code : found;
+}
+
+/* Somebody closed the descriptor, which nobody could wait for any more. */
+static void lose(blocking_io *io)
+{
+    weir__readiness_lose(&io->base, io->file, -EBADF);
+    io->base.base.news++;
+    weir_log(WEIR_LOG_ERROR, "blocking", "descriptor %d is lost: somebody else closed it",
+             io->file->fd);
+}
+
+static unsigned blocking_complete(weir_io *base)
+{
+    blocking_io *io = (blocking_io *)base;
+    short events = io->events;
+    io->events = 0;
+    base->news = 0;
+    if (events & POLLNVAL)
+        lose(io);
+    else if (events != 0)
+        weir__readiness_note(&io->base, io->file, (uint32_t)events);
+    return weir__readiness_complete(&io->base);
+}
+
+/* There is nothing at the kernel to be replaced, and what wakes it is known to other threads. */
+static int blocking_rebuild(weir_io *base)
+{
+    return ((blocking_io *)base)->is_deaf ? -EBADF : 0;
+}
+
+static int blocking_spinner(const weir_io *base)
+{
+    (void)base;
+    return -1;
+}
+
+static int blocking_descriptor(const weir_io *base)
+{
+    return ((const blocking_io *)base)->base.eventfd;
+}
+
+/* Opening and closing ------------------------------------------------------------------------ */
+
+/* What there is at the kernel is needed as long as somebody may call wake. */
+static void blocking_close(weir_io *base)
+{
+    (void)base;
+}
+
+static void blocking_destroy(weir_io *base)
+{
+    weir__readiness_deinit((weir_readiness *)base);
+    weir__free(base);
+}
+
+static const weir_io_type blocking_type = {
+    .name = "blocking",
+    .attach = blocking_attach,
+    .detach = blocking_detach,
+    .close_file = blocking_close_file,
+    .submit = weir__readiness_submit,
+    .cancel = weir__readiness_cancel,
+    .poll = blocking_poll,
+    .complete = blocking_complete,
+    .has_results = weir__readiness_has_results,
+    .wake = weir__readiness_wake,
+    .rebuild = blocking_rebuild,
+    .spinner = blocking_spinner,
+    .descriptor = blocking_descriptor,
+    .close = blocking_close,
+    .destroy = blocking_destroy,
+};
+
+int weir__blocking_open(weir_sys *sys, weir_io_counters *counters, weir_io **out)
+{
+    blocking_io *io = weir__zalloc(sizeof *io);
+    if (io == NULL)
+        return -ENOMEM;
+    int code = weir__readiness_init(&io->base, &blocking_type, sys, counters);
+    if (code < 0) {
+        blocking_destroy(&io->base.base);
+        return code;
+    }
+    *out = &io->base.base;
+    return 0;
+}
