@@ -103,6 +103,13 @@ WEIR_API size_t weir_channel_dump(const weir_channel *channel, char *to, size_t 
 WEIR_API void weir_channel_register(weir_channel *channel, weir_executor *loop,
                                     weir_promise *promise);
 
+/** Puts it on a loop of a group: the next one, or with WEIR_IO_BLOCKING one of its own, which is
+ * free for another when the channel has left. WEIR_EREGISTERED when it is on a loop. When the group
+ * has none for it the channel is closed: WEIR_ELIMIT when there are max_channels already,
+ * WEIR_ESHUTDOWN when it is shutting down, or what kept it from making one. WEIR_ELOOPTYPE for a
+ * group of plain executors. Not through the pipeline. Any thread. */
+WEIR_API void weir_group_register(weir_group *group, weir_channel *channel, weir_promise *promise);
+
 /** Takes it off its loop, once nothing is under way; what is written meanwhile waits. Then it can
  * be registered with any loop: nothing is lost, and the order stays. Before the first registration
  * this waits for it. */

@@ -42,7 +42,11 @@ WEIR_API size_t weir_choose_least_loaded(void *arg, weir_group *group, uint64_t 
 typedef enum weir_io_kind {
     WEIR_IO_AUTO, /* what weir takes to be the best here; WEIR_IO of the environment can say */
     WEIR_IO_EPOLL,
-    WEIR_IO_BLOCKING, /* a thread for each channel, which waits for that one: see max_channels */
+    /* A loop, and so a thread, for each channel, which waits for that one descriptor. Loops are
+     * made when a channel comes (weir_group_register) and none is idle, so `loops` has to be 0. A
+     * second channel, watch or signal on such a loop is refused with -EBUSY. Not for manual groups.
+     */
+    WEIR_IO_BLOCKING,
 } weir_io_kind;
 
 /** A backend that is not the kernel's, such as the one of <weir/script.h>. */
@@ -82,6 +86,7 @@ typedef struct weir_group_config {
 
     /* For event loops only: */
     weir_io_kind io;
+    int max_channels;          /* of WEIR_IO_BLOCKING: the most at a time; 0: no limit */
     weir_io_source *io_source; /* a backend of another kind; must outlive the group */
     int io_ratio;    /* the share of io in percent, 1 to 100; 0: 50. See weir_loop_set_io_ratio */
     int task_ms;     /* instead of that share, run tasks for so long a turn; 0: as io_ratio says */
@@ -104,15 +109,22 @@ WEIR_API int weir_group_new_executors(weir_group **group, const weir_group_confi
  * fine. */
 WEIR_API void weir_group_free(weir_group *group);
 
-/** The next child, as the chooser says: borrowed. Any thread, as all of these. */
+/** The next child, as the chooser says: borrowed. Any thread, as all of these. NULL when the group
+ * is WEIR_IO_BLOCKING, for its children are there for one channel each: weir_group_register takes
+ * one. */
 WEIR_API weir_executor *weir_group_next(weir_group *group);
 
 /** How many children there are, and each of them in the order they were made; NULL behind the last.
- */
+ * With WEIR_IO_BLOCKING those that were made until now, which stay. */
 WEIR_API size_t weir_group_count(const weir_group *group);
 WEIR_API weir_executor *weir_group_at(const weir_group *group, size_t index);
 
-/** "power of two", "generic" or "custom": how weir_group_next chooses. */
+/** With WEIR_IO_BLOCKING: how many children have a channel, or tasks that one left, and how many
+ * wait for one. Both are 0 for other groups. */
+WEIR_API void weir_group_get_channels(weir_group *group, size_t *active, size_t *idle);
+
+/** "power of two", "generic" or "custom": how weir_group_next chooses; "per channel" when it does
+ * not. */
 WEIR_API const char *weir_group_chooser_name(const weir_group *group);
 
 /** weir_executor_shutdown for all children. */

@@ -69,6 +69,7 @@ struct weir_channel {
     uint32_t resting;     /* removed contexts that the loop will free */
     _Atomic(uint32_t) low_bytes, high_bytes; /* others read them */
     weir_promise *loop_promise;              /* of coming to a loop, or leaving it */
+    weir_executor *place;                    /* that a group keeps for it, until it gets there */
     weir_promise *shutdown_promise;
     weir_promise_list close_promises;
     weir_notice news, writability;

@@ -6,6 +6,7 @@
 #include "channel/inbox.h"
 #include "channel/lane.h"
 #include "channel/timer.h"
+#include "exec/group.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,6 +30,8 @@ void weir__ctx_init_end(weir_ctx *ctx, weir_channel *channel, const weir_handler
 int weir__ctx_new(weir_ctx **out, weir_channel *channel, const weir_handler_config *config)
 {
     weir_executor *executor = NULL;
+    if (config->group != NULL && config->group->per_channel != NULL)
+        return -EINVAL; /* its loops are there for one channel each */
     if (config->group != NULL && (executor = weir__lane_pin(channel, config->group)) == NULL)
         return -ENOMEM;
     size_t lane_at = weir__ctx_lane_at(config->type);

@@ -5,10 +5,20 @@
 #include "channel/inbox.h"
 #include "channel/timer.h"
 #include "exec/executor.h"
+#include "exec/per_channel.h"
 
 #include <weir/log.h>
 
 #include <errno.h>
+
+/* It does not get to the loop that a group keeps for it. */
+static void give_place_back(weir_channel *channel)
+{
+    weir_executor *place = channel->place;
+    channel->place = NULL;
+    if (place != NULL)
+        weir__group_give_back(place->group, place);
+}
 
 static void end_promise(weir_promise **promise, int code)
 {
@@ -157,6 +167,7 @@ static void forget_move(weir_channel_extras *extras, int code)
 {
     weir_loop *loop = extras->move_to;
     extras->move_to = NULL;
+    give_place_back(extras->channel);
     end_promise(&extras->move_promise, code);
     weir__executor_release(&loop->base);
 }
@@ -255,13 +266,16 @@ void weir__loop_each_channel(weir_loop *loop, void (*visit)(weir_channel *channe
 
 /* Coming --------------------------------------------------------------------------------------- */
 
+#define NOT_TAKEN "closed by force, because no event loop took it"
+
 /* The loop does not take it: row 121. */
 static void refuse(weir_channel *channel, int code)
 {
     weir_promise *promise = channel->loop_promise;
     channel->loop_promise = NULL;
-    weir_log(WEIR_LOG_WARN, "channel", "%08llx: closed by force, because no event loop took it: %s",
-             (unsigned long long)channel->id, weir_error_text(code));
+    give_place_back(channel);
+    weir_log(WEIR_LOG_WARN, "channel", "%08llx: " NOT_TAKEN ": %s", (unsigned long long)channel->id,
+             weir_error_text(code));
     if (weir__lifecycle_begin_close(&channel->life) == 0)
         close_transport(channel);
     weir__promise_end(promise, code);
@@ -286,6 +300,7 @@ void weir__channel_arrive(weir_channel *channel)
 {
     channel->is_arriving = false;
     if (weir__channel_is_closing(channel)) {
+        give_place_back(channel);
         end_promise(&channel->loop_promise, WEIR_ECLOSED);
         return;
     }
@@ -294,6 +309,7 @@ void weir__channel_arrive(weir_channel *channel)
         refuse(channel, code);
         return;
     }
+    channel->place = NULL; /* it is there, and the loop knows */
     if (!channel->is_held_by_loop) {
         channel->is_held_by_loop = true;
         weir_channel_retain(channel);
@@ -317,6 +333,7 @@ static void hand_over(weir_channel *channel, weir_loop *loop, weir_promise *prom
 {
     bool is_here = weir_executor_is_current(&loop->base);
     if (weir__lifecycle_state(&channel->life) >= WEIR_CHANNEL_CLOSING) {
+        give_place_back(channel);
         weir__promise_end(promise, WEIR_ECLOSED);
         return;
     }
@@ -334,6 +351,8 @@ static void hand_over(weir_channel *channel, weir_loop *loop, weir_promise *prom
 static void hand_over_later(weir_channel *channel, weir_loop *loop, weir_promise *promise)
 {
     weir_channel_extras *extras = weir__channel_need_extras(channel);
+    if (extras == NULL)
+        give_place_back(channel);
     if (extras == NULL || extras->move_to != NULL) {
         weir__promise_end(promise, extras == NULL ? -ENOMEM : WEIR_EREGISTERED);
         return;
@@ -356,51 +375,118 @@ static void register_now(weir_channel *channel, weir_loop *loop, weir_promise *p
         weir__promise_end(promise, state >= WEIR_CHANNEL_CLOSING ? WEIR_ECLOSED : WEIR_EREGISTERED);
 }
 
-typedef struct loop_call {
-    weir_call call;
-    weir_loop *loop;
-    weir_promise *promise;
-    bool is_move;
-} loop_call;
-
-static void move_now(weir_channel *channel, weir_loop *loop, weir_promise *promise);
-
-static void run_loop_call(weir_channel *channel, weir_call *call)
+/* Whether it may go to a loop: it is on none, and on its way to none. */
+static int check_free(const weir_channel *channel)
 {
-    loop_call *self = WEIR_CONTAINER(call, loop_call, call);
-    if (self->is_move)
-        move_now(channel, self->loop, self->promise);
-    else
-        register_now(channel, self->loop, self->promise);
-    weir__executor_release(&self->loop->base);
-    weir_promise_release(self->promise);
-    weir__free(self);
+    weir_channel_state state = weir__lifecycle_state(&channel->life);
+    const weir_channel_extras *extras = weir__channel_extras(channel);
+    bool is_going = channel->is_arriving || (extras != NULL && extras->move_to != NULL);
+    if (state >= WEIR_CHANNEL_CLOSING)
+        return WEIR_ECLOSED;
+    return state == WEIR_CHANNEL_OPEN && !is_going ? 0 : WEIR_EREGISTERED;
 }
 
-static void go_to(weir_channel *channel, weir_executor *executor, weir_promise *promise,
-                  bool is_move)
+static const char *why_not_taken(int code)
+{
+    return code == WEIR_ELIMIT      ? "too many channels"
+           : code == WEIR_ESHUTDOWN ? "the group is shutting down"
+                                    : weir_error_text(code);
+}
+
+/* NULL when it is none. */
+static weir_loop *need_loop(weir_executor *executor, weir_promise *promise)
 {
     weir_loop *loop = weir_executor_loop(executor);
-    if (channel == NULL || executor == NULL) {
-        weir__promise_end(promise, -EINVAL);
-        return;
-    }
     if (loop == NULL) {
         weir_log(WEIR_LOG_WARN, "channel", "incompatible event loop type: %s, a %s executor",
                  weir_executor_name(executor), executor->type->name);
         weir__promise_end(promise, WEIR_ELOOPTYPE);
+    }
+    return loop;
+}
+
+static void register_with_group_now(weir_channel *channel, weir_group *group, weir_promise *promise)
+{
+    int code = check_free(channel);
+    weir_executor *executor = NULL;
+    if (code < 0) {
+        weir__promise_end(promise, code);
         return;
     }
+    code = weir__group_take(group, &executor);
+    if (code < 0) {
+        weir_log(WEIR_LOG_WARN, "channel", "%08llx: " NOT_TAKEN ": %s",
+                 (unsigned long long)channel->id, why_not_taken(code));
+        weir__channel_close_now(channel, NULL);
+        weir__promise_end(promise, code);
+        return;
+    }
+    weir_loop *loop = need_loop(executor, promise);
+    if (loop == NULL)
+        return;
+    channel->place = executor;
+    register_now(channel, loop, promise);
+}
+
+static void move_now(weir_channel *channel, weir_loop *loop, weir_promise *promise);
+
+/* Where it shall go. */
+typedef struct goal {
+    weir_loop *loop;
+    weir_group *group; /* instead: to a loop of it */
+    bool is_move;
+} goal;
+
+static void go_now(weir_channel *channel, goal to, weir_promise *promise)
+{
+    if (to.group != NULL)
+        register_with_group_now(channel, to.group, promise);
+    else if (to.is_move)
+        move_now(channel, to.loop, promise);
+    else
+        register_now(channel, to.loop, promise);
+}
+
+typedef struct loop_call {
+    weir_call call;
+    goal to;
+    weir_promise *promise;
+} loop_call;
+
+static void retain_goal(goal to)
+{
+    if (to.group != NULL)
+        weir__group_retain(to.group);
+    else
+        weir__executor_retain(&to.loop->base);
+}
+
+static void release_goal(goal to)
+{
+    if (to.group != NULL)
+        weir__group_release(to.group);
+    else
+        weir__executor_release(&to.loop->base);
+}
+
+static void run_loop_call(weir_channel *channel, weir_call *call)
+{
+    loop_call *self = WEIR_CONTAINER(call, loop_call, call);
+    go_now(channel, self->to, self->promise);
+    release_goal(self->to);
+    weir_promise_release(self->promise);
+    weir__free(self);
+}
+
+static void go(weir_channel *channel, goal to, weir_promise *promise)
+{
     weir_owner owner = weir__channel_owner(channel);
     if (owner == WEIR_OWNER_NOBODY) {
         weir__promise_end(promise, WEIR_ECLOSED);
         return;
     }
     if (owner == WEIR_OWNER_ME) {
-        if (is_move)
-            move_now(channel, loop, promise);
-        else
-            register_now(channel, loop, promise);
+        go_now(channel, to, promise);
         return;
     }
     loop_call *call = weir__alloc(sizeof *call);
@@ -410,10 +496,30 @@ static void go_to(weir_channel *channel, weir_executor *executor, weir_promise *
             weir__inbox_push_missed(channel, WEIR__MISSED_CLOSE); /* nobody would know */
         return;
     }
-    *call = (loop_call){ .call.run = run_loop_call, .loop = loop, .is_move = is_move };
-    weir__executor_retain(executor);
+    *call = (loop_call){ .call.run = run_loop_call, .to = to };
+    retain_goal(to);
     call->promise = weir_promise_retain(promise);
     weir__inbox_push(channel, &call->call);
+}
+
+static void go_to(weir_channel *channel, weir_executor *executor, weir_promise *promise,
+                  bool is_move)
+{
+    if (channel == NULL || executor == NULL) {
+        weir__promise_end(promise, -EINVAL);
+        return;
+    }
+    weir_loop *loop = need_loop(executor, promise);
+    if (loop != NULL)
+        go(channel, (goal){ .loop = loop, .is_move = is_move }, promise);
+}
+
+void weir_group_register(weir_group *group, weir_channel *channel, weir_promise *promise)
+{
+    if (group == NULL || channel == NULL)
+        weir__promise_end(promise, -EINVAL);
+    else
+        go(channel, (goal){ .group = group }, promise);
 }
 
 void weir_channel_register(weir_channel *channel, weir_executor *loop, weir_promise *promise)

@@ -83,6 +83,7 @@ struct weir_executor {
     /* Set once. */
     const weir_executor_type *type;
     weir_group *group;
+    size_t number; /* among the group's children */
     weir_clock *clock;
     weir_sys *sys;
     char name[16];

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "exec/manual.h"
+#include "exec/per_channel.h"
 #include "exec/plain.h"
 
 #include <weir/threads.h>
@@ -19,10 +20,42 @@
 #define DEFAULT_TIMEOUT_MS 15000
 #define MOST_CHILDREN 65536 /* that the environment may ask for */
 
-typedef struct child_end {
-    weir_listener listener;
-    weir_group *group;
-} child_end;
+/* Places ------------------------------------------------------------------------------------- */
+
+static unsigned block_of(size_t index)
+{
+    return 63 - (unsigned)__builtin_clzll(index / WEIR_GROUP_FIRST_BLOCK + 1);
+}
+
+weir_group_child *weir__group_place(const weir_group *group, size_t index)
+{
+    unsigned block = block_of(index);
+    size_t first = WEIR_GROUP_FIRST_BLOCK * (((size_t)1 << block) - 1);
+    return &group->blocks[block][index - first];
+}
+
+/* Makes sure that there are so many places. */
+static int make_room(weir_group *group, size_t count)
+{
+    for (unsigned i = 0; i <= block_of(count - 1); i++) {
+        size_t places = (size_t)WEIR_GROUP_FIRST_BLOCK << i;
+        if (group->blocks[i] == NULL)
+            group->blocks[i] = weir__zalloc(places * sizeof(weir_group_child));
+        if (group->blocks[i] == NULL)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+size_t weir_group_count(const weir_group *group)
+{
+    return group != NULL ? atomic_load_explicit(&group->count, memory_order_acquire) : 0;
+}
+
+weir_executor *weir_group_at(const weir_group *group, size_t index)
+{
+    return index < weir_group_count(group) ? weir__group_place(group, index)->executor : NULL;
+}
 
 /* Choosing ----------------------------------------------------------------------------------- */
 
@@ -60,7 +93,8 @@ size_t weir_choose_least_loaded(void *arg, weir_group *group, uint64_t n, size_t
 
 static void set_chooser(weir_group *group, const weir_group_config *config)
 {
-    bool is_power_of_two = (group->count & (group->count - 1)) == 0;
+    size_t count = weir_group_count(group);
+    bool is_power_of_two = (count & (count - 1)) == 0;
     group->chooser = is_power_of_two ? choose_power_of_two : choose_generic;
     group->chooser_name = is_power_of_two ? "power of two" : "generic";
     if (config->chooser != NULL) {
@@ -72,9 +106,12 @@ static void set_chooser(weir_group *group, const weir_group_config *config)
 
 weir_executor *weir_group_next(weir_group *group)
 {
+    if (group->per_channel != NULL)
+        return NULL;
+    size_t count = weir_group_count(group);
     uint64_t n = atomic_fetch_add_explicit(&group->next, 1, memory_order_relaxed);
-    size_t at = group->chooser(group->chooser_arg, group, n, group->count);
-    return group->children[at < group->count ? at : 0];
+    size_t at = group->chooser(group->chooser_arg, group, n, count);
+    return weir_group_at(group, at < count ? at : 0);
 }
 
 const char *weir_group_chooser_name(const weir_group *group)
@@ -85,16 +122,6 @@ const char *weir_group_chooser_name(const weir_group *group)
 void weir__group_set_counter(weir_group *group, uint64_t n)
 {
     atomic_store(&group->next, n);
-}
-
-size_t weir_group_count(const weir_group *group)
-{
-    return group != NULL ? group->count : 0;
-}
-
-weir_executor *weir_group_at(const weir_group *group, size_t index)
-{
-    return index < weir_group_count(group) ? group->children[index] : NULL;
 }
 
 /* Rejecting ---------------------------------------------------------------------------------- */
@@ -117,16 +144,24 @@ int weir_reject_with_backoff(void *arg, weir_executor *executor, weir_task *task
 
 /* Ending ------------------------------------------------------------------------------------- */
 
+void weir__group_count_down(weir_group *group)
+{
+    if (atomic_fetch_sub_explicit(&group->living, 1, memory_order_acq_rel) == 1)
+        weir__future_complete(&group->terminated, 0);
+}
+
 int weir_group_shutdown(weir_group *group, int64_t quiet_ms, int64_t timeout_ms)
 {
-    if (group == NULL)
+    if (group == NULL || quiet_ms < 0 || timeout_ms < quiet_ms)
         return -EINVAL;
     int code = 0;
-    size_t count = group->count;
     /* Another thread may wait for the end, and free the group as soon as it has come. */
-    atomic_fetch_add_explicit(&group->refs, 1, memory_order_relaxed);
+    weir__group_retain(group);
+    if (group->per_channel != NULL)
+        weir__per_channel_end(group);
+    size_t count = weir_group_count(group);
     for (size_t i = 0; i < count && code == 0; i++)
-        code = weir_executor_shutdown(group->children[i], quiet_ms, timeout_ms);
+        code = weir_executor_shutdown(weir_group_at(group, i), quiet_ms, timeout_ms);
     weir__group_release(group);
     return code;
 }
@@ -136,19 +171,19 @@ weir_future *weir_group_terminated(weir_group *group)
     return &group->terminated;
 }
 
-static void child_terminated(weir_listener *listener, weir_future *future)
+weir_group *weir__group_retain(weir_group *group)
 {
-    (void)future;
-    weir_group *group = WEIR_CONTAINER(listener, child_end, listener)->group;
-    if (atomic_fetch_sub_explicit(&group->living, 1, memory_order_acq_rel) == 1)
-        weir__future_complete(&group->terminated, 0);
+    atomic_fetch_add_explicit(&group->refs, 1, memory_order_relaxed);
+    return group;
 }
 
 void weir__group_release(weir_group *group)
 {
     if (atomic_fetch_sub_explicit(&group->refs, 1, memory_order_acq_rel) != 1)
         return;
-    weir__free(group->ends);
+    for (unsigned i = 0; i < WEIR_GROUP_BLOCKS; i++)
+        weir__free(group->blocks[i]);
+    weir__per_channel_free(group->per_channel);
     weir__free(group);
 }
 
@@ -157,7 +192,7 @@ void weir_group_get_pending(const weir_group *group, weir_group_pending *pending
     *pending = (weir_group_pending){ 0 };
     for (size_t i = 0; i < weir_group_count(group); i++) {
         weir_executor_stats stats;
-        const weir_executor *child = group->children[i];
+        const weir_executor *child = weir_group_at(group, i);
         if (weir_executor_get_state(child) == WEIR_EXECUTOR_TERMINATED)
             continue;
         weir_executor_get_stats(child, &stats);
@@ -176,8 +211,9 @@ weir_executor *weir_group_background(weir_group *group)
 /* Waits for the end of all children and lets go of them. */
 static void end_children(weir_group *group)
 {
-    for (size_t i = 0; i < group->count; i++) {
-        weir_executor *child = group->children[i];
+    size_t count = weir_group_count(group);
+    for (size_t i = 0; i < count; i++) {
+        weir_executor *child = weir_group_at(group, i);
         if (group->is_manual)
             weir_future_await(weir_executor_terminated(child));
         else
@@ -186,8 +222,8 @@ static void end_children(weir_group *group)
     }
     if (group->is_manual)
         weir__manual_end(group);
-    for (size_t i = 0; i < group->count; i++)
-        weir__executor_release(group->children[i]);
+    for (size_t i = 0; i < count; i++)
+        weir__executor_release(weir_group_at(group, i));
 }
 
 void weir_group_free(weir_group *group)
@@ -204,10 +240,13 @@ void weir_group_free(weir_group *group)
                      "of a manual group, but not on its maker's thread between two steps");
         return;
     }
+    if (group->per_channel != NULL)
+        weir__per_channel_end(group);
     /* Who never ran a task has nothing to be quiet for. */
-    for (size_t i = 0; i < group->count; i++) {
-        if (weir_executor_get_state(group->children[i]) == WEIR_EXECUTOR_NOT_STARTED)
-            weir_executor_shutdown(group->children[i], 0, DEFAULT_TIMEOUT_MS);
+    for (size_t i = 0; i < weir_group_count(group); i++) {
+        weir_executor *child = weir_group_at(group, i);
+        if (weir_executor_get_state(child) == WEIR_EXECUTOR_NOT_STARTED)
+            weir_executor_shutdown(child, 0, DEFAULT_TIMEOUT_MS);
     }
     weir_group_shutdown(group, DEFAULT_QUIET_MS, DEFAULT_TIMEOUT_MS);
     end_children(group);
@@ -244,13 +283,17 @@ static int nth_cpu(size_t nth)
     return WEIR_OFF;
 }
 
-static int make_child(weir_group *group, size_t index, const weir_group_config *config,
-                      weir_child_fn new_child, void *child_arg)
+int weir__group_make_child(weir_group *group, const weir_group_config *config,
+                           weir_child_fn new_child, void *child_arg)
 {
     char name[16];
+    size_t index = weir_group_count(group);
+    int code = make_room(group, index + 1);
+    if (code < 0)
+        return code;
     snprintf(name, sizeof name, "%.10s-%u", config->name != NULL ? config->name : "weir",
              (unsigned)index % 10000);
-    weir_executor_config child = {
+    weir_executor_config own = {
         .name = name,
         .clock = config->clock,
         .max_pending_tasks = (uint32_t)config->max_pending_tasks,
@@ -262,15 +305,48 @@ static int make_child(weir_group *group, size_t index, const weir_group_config *
         .cpu = config->is_pinned ? nth_cpu(index) : WEIR_OFF,
         .is_manual = config->is_manual,
     };
-    int code = new_child(child_arg, &child, &group->children[index]);
+    weir_group_child *child = weir__group_place(group, index);
+    code = new_child(child_arg, &own, &child->executor);
     if (code < 0)
         return code;
-    atomic_fetch_add_explicit(&group->refs, 1, memory_order_relaxed);
-    group->children[index]->group = group;
-    group->count = index + 1;
+    child->group = weir__group_retain(group);
+    child->executor->group = group;
+    child->executor->number = index;
     if (config->watchdog_ms > 0)
-        group->children[index]->watch.limit_ns = WEIR_MS(config->watchdog_ms);
+        child->executor->watch.limit_ns = WEIR_MS(config->watchdog_ms);
+    atomic_fetch_add_explicit(&group->living, 1, memory_order_relaxed);
+    atomic_store_explicit(&group->count, index + 1, memory_order_release);
     return 0;
+}
+
+/* Its place is kept as long as the group's struct, to which the child has a reference. */
+static void child_terminated(weir_listener *listener, weir_future *future)
+{
+    (void)future;
+    weir_group_child *child = WEIR_CONTAINER(listener, weir_group_child, on_end);
+    weir_group *group = child->group;
+    if (group->per_channel != NULL)
+        weir__per_channel_forget(child);
+    weir__group_count_down(group);
+}
+
+void weir__group_await_end(weir_group_child *child)
+{
+    child->on_end = (weir_listener){ .done = child_terminated };
+    weir_future_listen(weir_executor_terminated(child->executor), &child->on_end);
+}
+
+weir_group *weir__group_alloc(const weir_group_config *config)
+{
+    weir_group *group = weir__zalloc(sizeof *group);
+    if (group == NULL)
+        return NULL;
+    group->is_manual = config->is_manual;
+    group->maker = pthread_self();
+    atomic_init(&group->refs, 1);
+    atomic_init(&group->living, 1);
+    weir__future_init(&group->terminated, NULL);
+    return group;
 }
 
 static int refuse_negative(int value, const char *what, weir_error *error)
@@ -280,11 +356,13 @@ static int refuse_negative(int value, const char *what, weir_error *error)
                : 0;
 }
 
-static int check(const weir_group_config *config, weir_error *error)
+int weir__group_check(const weir_group_config *config, weir_error *error)
 {
     int code = refuse_negative(config->count, "count", error);
     if (code == 0)
         code = refuse_negative(config->max_pending_tasks, "max_pending_tasks", error);
+    if (code == 0)
+        code = refuse_negative(config->max_channels, "max_channels", error);
     if (code == 0 && config->watchdog_ms != WEIR_OFF)
         code = refuse_negative(config->watchdog_ms, "watchdog_ms", error);
     return code;
@@ -296,7 +374,7 @@ int weir__group_new(weir_group **out, const weir_group_config *config, weir_chil
     static const weir_group_config defaults;
     if (config == NULL)
         config = &defaults;
-    int code = out != NULL ? check(config, error) : -EINVAL;
+    int code = out != NULL ? weir__group_check(config, error) : -EINVAL;
     if (code < 0)
         return code;
     size_t count = (size_t)(config->count > 0 ? config->count : default_count());
@@ -304,37 +382,29 @@ int weir__group_new(weir_group **out, const weir_group_config *config, weir_chil
         return weir_error_set(error, -EINVAL, "group",
                               "WEIR_LOOPS is '%s' in the environment, which is no number of loops",
                               getenv("WEIR_LOOPS"));
-    weir_group *group = weir__zalloc(sizeof *group + count * sizeof(weir_executor *));
-    child_end *ends = weir__zalloc(count * sizeof *ends);
-    if (group == NULL || ends == NULL) {
-        weir__free(group);
-        weir__free(ends);
+    weir_group *group = weir__group_alloc(config);
+    if (group == NULL || make_room(group, count) < 0) {
+        if (group != NULL)
+            weir__group_release(group);
         return weir_error_set(error, -ENOMEM, "group", "no memory for %zu children", count);
     }
-    group->ends = ends;
-    group->is_manual = config->is_manual;
-    group->maker = pthread_self();
-    atomic_init(&group->refs, 1);
-    weir__future_init(&group->terminated, NULL);
     for (size_t i = 0; i < count && code == 0; i++)
-        code = make_child(group, i, config, new_child, child_arg);
+        code = weir__group_make_child(group, config, new_child, child_arg);
     if (code == 0 && config->is_manual)
         code = weir__manual_begin(group);
     if (code < 0) {
         weir_error_set(error, code, "group",
-                       "failed to create a child event loop: number %zu of %zu: %s", group->count,
-                       count, weir_error_text(code));
+                       "failed to create a child event loop: number %zu of %zu: %s",
+                       weir_group_count(group), count, weir_error_text(code));
         weir_group_shutdown(group, 0, DEFAULT_TIMEOUT_MS);
         end_children(group);
         weir__group_release(group);
         return code;
     }
     set_chooser(group, config);
-    atomic_init(&group->living, count);
-    for (size_t i = 0; i < count; i++) {
-        ends[i] = (child_end){ { .done = child_terminated }, group };
-        weir_future_listen(weir_executor_terminated(group->children[i]), &ends[i].listener);
-    }
+    for (size_t i = 0; i < count; i++)
+        weir__group_await_end(weir__group_place(group, i));
+    weir__group_count_down(group);
     *out = group;
     return 0;
 }

@@ -32,7 +32,8 @@ static weir_group *group_of(weir_list_node *node)
 
 static weir_executor *member(const weir_group *group, size_t index)
 {
-    return index < group->count ? group->children[index] : group->background;
+    weir_executor *child = weir_group_at(group, index);
+    return child != NULL ? child : group->background;
 }
 
 static bool is_over(const weir_executor *executor)
@@ -59,13 +60,14 @@ static void leave_waiters(const weir_executor *background)
 
 int weir__manual_begin(weir_group *group)
 {
-    weir_executor_config config = {
-        .name = "background", .clock = group->children[0]->clock, .cpu = WEIR_OFF, .is_manual = true
-    };
+    weir_executor_config config = { .name = "background",
+                                    .clock = weir_group_at(group, 0)->clock,
+                                    .cpu = WEIR_OFF,
+                                    .is_manual = true };
     int code = weir__plain_executor_new(&group->background, &config);
     if (code < 0)
         return code;
-    group->background->companion = group->children[0];
+    group->background->companion = weir_group_at(group, 0);
     if (!has_groups)
         weir__list_init(&groups);
     has_groups = true;
@@ -148,7 +150,7 @@ int64_t weir_group_next_ns(weir_group *group)
 
 static weir_clock *thread_clock(void)
 {
-    return group_of(weir__list_first(&groups))->children[0]->clock;
+    return weir_group_at(group_of(weir__list_first(&groups)), 0)->clock;
 }
 
 #define MOST_DESCRIPTORS 64
@@ -188,11 +190,11 @@ static bool skip(int64_t step_ns)
     bool has_skipped = false;
     FOR_EACH_GROUP(group)
     {
-        weir_clock *clock = group->children[0]->clock;
+        weir_clock *clock = weir_group_at(group, 0)->clock;
         bool is_first_with_it = true;
         for (weir_group *before = group_of(weir__list_first(&groups)); before != group;
              before = group_of(weir__list_next(&groups, &before->link)))
-            is_first_with_it &= before->children[0]->clock != clock;
+            is_first_with_it &= weir_group_at(before, 0)->clock != clock;
         if (clock->skip != NULL && is_first_with_it) {
             clock->skip(clock, step_ns);
             has_skipped = true;

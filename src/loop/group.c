@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Groups of event loops: what a config says, checked, and the factory of their children. */
-#include "exec/group.h"
+#include "exec/per_channel.h"
 #include "loop/loop.h"
 
 #include <weir/timer.h>
@@ -36,22 +36,34 @@ static int check(const weir_group_config *config, weir_error *error)
         (config->spin_limit < 0 ||
          (config->spin_limit > 0 && config->spin_limit < LEAST_SPIN_LIMIT)))
         return refuse(error, "spin_limit", config->spin_limit, "below 3; WEIR_OFF would be none");
-    if (config->io != WEIR_IO_AUTO && config->io != WEIR_IO_EPOLL)
+    if (config->io < WEIR_IO_AUTO || config->io > WEIR_IO_BLOCKING)
         return refuse(error, "io", (int)config->io, "no kind of io");
+    if (config->io != WEIR_IO_BLOCKING || config->io_source != NULL)
+        return 0;
+    if (config->is_manual)
+        return weir_error_set(
+            error, -EINVAL, "group",
+            "it is manual and WEIR_IO_BLOCKING, but who steps loops cannot block");
+    if (config->loops != 0)
+        return refuse(error, "loops", config->loops,
+                      "not 0, but with WEIR_IO_BLOCKING there is one for each channel");
     return 0;
 }
 
 /* AUTO takes what the environment says, which has to be something that exists. */
-static int choose_io(weir_io_kind *io, weir_error *error)
+static int choose_io(weir_group_config *config, weir_error *error)
 {
     const char *wish = getenv("WEIR_IO");
-    if (*io != WEIR_IO_AUTO || wish == NULL || strcmp(wish, "auto") == 0 || *wish == '\0')
+    if (config->io != WEIR_IO_AUTO || wish == NULL || *wish == '\0' || strcmp(wish, "auto") == 0)
         return 0;
-    if (strcmp(wish, "epoll") != 0)
+    bool is_blocking = strcmp(wish, "blocking") == 0;
+    if (!is_blocking && strcmp(wish, "epoll") != 0)
         return weir_error_set(
             error, -EINVAL, "group",
-            "WEIR_IO is '%s' in the environment, but there are only auto and epoll", wish);
-    *io = WEIR_IO_EPOLL;
+            "WEIR_IO is '%s' in the environment, but there are only auto, epoll and blocking",
+            wish);
+    /* Who steps loops cannot block. */
+    config->io = is_blocking && !config->is_manual ? WEIR_IO_BLOCKING : WEIR_IO_EPOLL;
     return 0;
 }
 
@@ -86,13 +98,16 @@ int weir_group_new(weir_group **group, const weir_group_config *config, weir_err
         own = *config;
     int code = check(&own, error);
     if (code == 0)
-        code = choose_io(&own.io, error);
+        code = choose_io(&own, error);
     if (code < 0)
         return code;
     if (own.watchdog_ms == 0)
         own.watchdog_ms = DEFAULT_WATCHDOG_MS;
     weir_loop_config loops = with_defaults(&own);
-    return weir__group_new(group, &own, new_child, &loops, error);
+    bool is_per_channel = own.io == WEIR_IO_BLOCKING && own.io_source == NULL;
+    return is_per_channel
+               ? weir__per_channel_new(group, &own, new_child, &loops, sizeof loops, error)
+               : weir__group_new(group, &own, new_child, &loops, error);
 }
 
 weir_loop *weir_group_next_loop(weir_group *group)

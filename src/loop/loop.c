@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "exec/manual.h"
+#include "exec/per_channel.h"
 #include "io/io.h"
 
 #include <weir/log.h>
@@ -25,10 +26,42 @@
 
 /* Residents and what is deferred -------------------------------------------------------------- */
 
+static bool is_vacant(const weir_loop *loop)
+{
+    return weir__list_is_empty(&loop->residents) && weir__list_is_empty(&loop->evicted);
+}
+
+/* Whether it is there for one channel at a time. */
+static bool is_for_one(const weir_loop *loop)
+{
+    return loop->base.group != NULL && loop->base.group->per_channel != NULL;
+}
+
+static int tell_vacancy(weir_task *task)
+{
+    weir_loop *loop = WEIR_CONTAINER(task, weir_loop, vacancy);
+    loop->is_vacancy_posted = false;
+    if (is_vacant(loop))
+        weir__per_channel_leave(&loop->base);
+    return 0;
+}
+
+static void post_vacancy(weir_loop *loop)
+{
+    if (loop->is_vacancy_posted ||
+        weir_executor_get_state(&loop->base) >= WEIR_EXECUTOR_SHUTTING_DOWN)
+        return;
+    loop->is_vacancy_posted = true;
+    loop->vacancy = (weir_task){ .run = tell_vacancy, .name = "vacancy" };
+    weir__executor_post_always(&loop->base, &loop->vacancy);
+}
+
 int weir__loop_add(weir_loop *loop, weir_resident *resident)
 {
     if (weir_executor_get_state(&loop->base) >= WEIR_EXECUTOR_SHUTTING_DOWN)
         return WEIR_ESHUTDOWN;
+    if (is_for_one(loop))
+        weir__per_channel_enter(&loop->base);
     weir__list_push_back(&loop->residents, &resident->node);
     weir__counter_add(&loop->base.channel_count, 1);
     return 0;
@@ -38,6 +71,8 @@ void weir__loop_remove(weir_loop *loop, weir_resident *resident)
 {
     weir__list_remove(&resident->node);
     weir__counter_add(&loop->base.channel_count, (uint64_t)-1);
+    if (is_for_one(loop) && is_vacant(loop))
+        post_vacancy(loop);
 }
 
 /* The loop ends: all have to go. */

@@ -50,6 +50,8 @@ struct weir_loop {
     /* Its own thread's; the backend may be woken by all. */
     weir_io *io;
     weir_list residents, evicted;
+    weir_task vacancy; /* behind what the last resident left: see weir__loop_remove */
+    bool is_vacancy_posted;
     weir_deferred *first_deferred, **last_deferred;
     bool has_ended; /* nothing is deferred any more */
     unsigned spins; /* waits in a row that ended early, with nothing to show */
@@ -72,7 +74,9 @@ struct weir_loop {
 int weir__loop_new(weir_loop **loop, const weir_executor_config *executor,
                    const weir_loop_config *config);
 
-/* On the loop's thread: a resident comes and goes. WEIR_ESHUTDOWN when the loop is ending. */
+/* On the loop's thread: a resident comes and goes. WEIR_ESHUTDOWN when the loop is ending. When the
+ * last has gone, and the tasks are done that there were then, a loop that was made for one channel
+ * is free for another. */
 int weir__loop_add(weir_loop *loop, weir_resident *resident);
 void weir__loop_remove(weir_loop *loop, weir_resident *resident);
 

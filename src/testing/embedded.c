@@ -463,9 +463,11 @@ int weir_embedded_new(weir_embedded **out, const weir_embedded_config *config, w
     int code = self->group != NULL ? 0 : open_group(self, error);
     if (code == 0) {
         self->executor = weir_group_next(self->group);
-        code = open_channel(self, config);
+        code = self->executor != NULL ? open_channel(self, config) : -EINVAL;
         if (code < 0)
-            weir_error_set(error, code, "embedded", "no memory for its channel");
+            weir_error_set(error, code, "embedded", "%s",
+                           self->executor == NULL ? "its group has no loop for it"
+                                                  : "no memory for its channel");
     }
     if (code == 0)
         code = start(self, config, error);
