@@ -125,8 +125,6 @@ WEIR_API size_t weir_channel_group_broadcast(weir_channel_group *group, weir_msg
 
 /** Closes all channels that are in it. The promise (may be NULL) succeeds when they are closed,
  * also those that are removed meanwhile; while several such calls are under way, when the channels
- * of all of them are. The group stays until then. Never allocates, and closes them all also when
- * there is no memory; -EINVAL, by the promise, without a group. */
  * of all of them are. One whose handlers keep it open is waited for. The group stays until then.
  * Needs no memory. -EINVAL, by the promise, without a group. */
 WEIR_API void weir_channel_group_close_all(weir_channel_group *group, weir_promise *promise);

@@ -34,10 +34,10 @@ typedef struct weir_server_config {
     weir_init_fn init_child; /* adds handlers to each accepted channel, on its own loop */
     void *arg;               /* of both */
 
-    int acceptors;      /* listeners on the address, each on the next loop of the boss; 0: 1 */
-    bool steers_by_cpu; /* of several, that one accepts whose number is the CPU's it came in on */
-    bool keeps_loop;    /* a connection stays on the loop that accepted it */
-    int backlog;        /* how many may wait to be accepted; 0: 4096, the system may cut it */
+    int acceptors;       /* listeners on the address, each on the next loop of the boss; 0: 1 */
+    bool steers_by_cpu;  /* of several, that one accepts whose number is the CPU's it came in on */
+    bool keeps_loop;     /* a connection stays on the loop that accepted it */
+    int backlog;         /* how many may wait to be accepted; 0: 4096, the system may cut it */
     int max_connections; /* open at once, per listener; more wait in the backlog. 0: any number */
 
     const weir_option_value *options; /* of listeners */
@@ -61,8 +61,8 @@ typedef struct weir_server weir_server;
  * weir_server_address says which. A socket that was opened by somebody else is fd:3; systemd: is
  * what systemd has handed over (LISTEN_FDS), systemd:name those of that name.
  *
- * 0, and `server` is the caller's reference; or a negative code, and `error` (may be NULL) names the
- * address: -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, -EINVAL for a text or a number that is none,
+ * 0, and `server` is the caller's reference; or a negative code, and `error` (may be NULL) names
+ * the address: -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, -EINVAL for a text or a number that is none,
  * WEIR_ENONAME, WEIR_ESHUTDOWN, -ENOMEM, -EMFILE. -EDEADLK on a thread of weir's.
  */
 WEIR_API int weir_server_listen(weir_server **server, const weir_server_config *config,
@@ -77,7 +77,8 @@ WEIR_API int weir_server_start(weir_server **server, const weir_server_config *c
 WEIR_API weir_server *weir_server_retain(weir_server *server);
 WEIR_API void weir_server_release(weir_server *server);
 
-/** Where it listens, with the real port: WEIR_ENOTFOUND before it does. Any thread, as all of these.
+/** Where it listens, with the real port: WEIR_ENOTFOUND before it does. Any thread, as all of
+ * these.
  */
 WEIR_API int weir_server_address(const weir_server *server, weir_address *address);
 
@@ -92,13 +93,14 @@ WEIR_API weir_channel *weir_server_listener(const weir_server *server, size_t in
 /** The sum over its listeners. */
 WEIR_API void weir_server_get_stats(const weir_server *server, weir_listener_stats *stats);
 
-/** Closes the listeners; connections go on. The promise (may be NULL) succeeds when they are closed.
+/** Closes the listeners; connections go on. The promise (may be NULL) succeeds when they are
+ * closed.
  */
 WEIR_API void weir_server_close(weir_server *server, weir_promise *promise);
 
-/** Closes the listeners, waits until the connections have ended by themselves, and closes those that
- * have not within `timeout_ms` (0: at once, negative: never). The promise (may be NULL) succeeds
- * when the last is closed. */
+/** Closes the listeners, waits until the connections have ended by themselves, and closes those
+ * that have not within `timeout_ms` (0: at once, negative: never). The promise (may be NULL)
+ * succeeds when the last is closed. */
 WEIR_API void weir_server_drain(weir_server *server, int64_t timeout_ms, weir_promise *promise);
 
 /** Complete when the listeners are closed, and what was to be drained is: borrowed. */

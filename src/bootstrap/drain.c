@@ -26,7 +26,7 @@ struct weir_drain {
     /* Under the server's lock. */
     uint32_t refs; /* its own until it ends, the timer's */
     bool has_begun, has_ended;
-    bool is_late;    /* the time is up */
+    bool is_late; /* the time is up */
     bool is_walking;
     bool walks_again; /* something has changed since it began */
     bool has_found;

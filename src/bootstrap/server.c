@@ -63,8 +63,7 @@ static void destroy(weir_server *server)
 
 void weir_server_release(weir_server *server)
 {
-    if (server != NULL &&
-        atomic_fetch_sub_explicit(&server->refs, 1, memory_order_acq_rel) == 1)
+    if (server != NULL && atomic_fetch_sub_explicit(&server->refs, 1, memory_order_acq_rel) == 1)
         destroy(server);
 }
 
@@ -329,9 +328,8 @@ static int open_channel(weir_server *server, size_t index, weir_channel **channe
         if (code == 0)
             server->descriptors[index] = -1;
     } else {
-        const weir_address *address = index == 0
-                                          ? &server->candidates->list[server->next_candidate]
-                                          : &server->address;
+        const weir_address *address = index == 0 ? &server->candidates->list[server->next_candidate]
+                                                 : &server->address;
         code = weir__channel_open(channel, sys, WEIR_SOCKET_LISTENER, address, error);
     }
     if (code < 0)
@@ -373,10 +371,10 @@ static void open_next(weir_server *server)
     bool is_closing = server->is_closing;
     size_t index = next_index(server);
     pthread_mutex_unlock(&server->lock);
-    int code = is_closing ? weir_error_set(&error, WEIR_ECLOSED, "server",
-                                           "the server on %s was closed while it started",
-                                           server->text)
-                          : open_channel(server, index, &channel, &error);
+    int code = is_closing
+                   ? weir_error_set(&error, WEIR_ECLOSED, "server",
+                                    "the server on %s was closed while it started", server->text)
+                   : open_channel(server, index, &channel, &error);
     if (code < 0) {
         fail_start(server, code, &error);
         return;
@@ -507,8 +505,8 @@ static weir_server *make(const weir_server_config *config, const char *address)
     weir_server_config *own = &server->config;
     own->boss = config->boss != NULL ? config->boss : config->workers;
     own->workers = config->workers != NULL ? config->workers : config->boss;
-    bool has_memory =
-        copy_list(config->options, config->option_count, sizeof *config->options, &own->options);
+    bool has_memory = copy_list(config->options, config->option_count, sizeof *config->options,
+                                &own->options);
     has_memory &= copy_list(config->child_options, config->child_option_count,
                             sizeof *config->child_options, &own->child_options);
     has_memory &= copy_list(config->attrs, config->attr_count, sizeof *config->attrs, &own->attrs);
@@ -530,14 +528,14 @@ static int plan(weir_server *server, weir_error *error)
     int found = weir__inherited_find(server->text, &server->descriptors, error);
     if (found < 0)
         return found;
-    server->wanted = found > 0 ? (size_t)found
+    server->wanted = found > 0                      ? (size_t)found
                      : server->config.acceptors > 0 ? (size_t)server->config.acceptors
                                                     : 1;
     server->listeners = weir__zalloc(server->wanted * sizeof(weir_channel *));
-    return server->listeners != NULL ? 0
-                                     : weir_error_set(error, -ENOMEM, "server",
-                                                      "no memory for %zu listeners",
-                                                      server->wanted);
+    return server->listeners != NULL
+               ? 0
+               : weir_error_set(error, -ENOMEM, "server", "no memory for %zu listeners",
+                                server->wanted);
 }
 
 /* What is wrong at once is told so, and nobody hears of the promise. */

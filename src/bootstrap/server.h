@@ -35,13 +35,13 @@ struct weir_server {
     bool is_closing; /* no further listener is opened */
     bool is_ending;  /* the last listener is closed: somebody does what is left */
     bool is_closed;
-    size_t listening;               /* listeners that are not closed */
-    size_t count;                   /* how many there are or were */
-    weir_channel **listeners;       /* NULL: closed */
-    weir_listener_stats past;       /* of those that are closed */
-    weir_promise_list on_closed;    /* promises of close */
-    weir_drain *drains;             /* that wait until the listeners are closed */
-    size_t draining;                /* those, and the others that are under way */
+    size_t listening;            /* listeners that are not closed */
+    size_t count;                /* how many there are or were */
+    weir_channel **listeners;    /* NULL: closed */
+    weir_listener_stats past;    /* of those that are closed */
+    weir_promise_list on_closed; /* promises of close */
+    weir_drain *drains;          /* that wait until the listeners are closed */
+    size_t draining;             /* those, and the others that are under way */
     weir_future closed;
 };
 

@@ -915,6 +915,7 @@ typedef struct ambush {
     world *w;
     unsigned at, seen;
 } ambush;
+
 static int close_at_nth(void *arg, const char *call, size_t *length)
 {
     ambush *self = arg;
@@ -925,6 +926,7 @@ static int close_at_nth(void *arg, const char *call, size_t *length)
     }
     return 0;
 }
+
 static void a_channel_that_closes_while_it_is_added_is_not_in(void **state)
 {
     (void)state;
@@ -942,6 +944,7 @@ static void a_channel_that_closes_while_it_is_added_is_not_in(void **state)
     } while (all.seen >= all.at);
     assert_true(all.at > 4);
 }
+
 /* Behind eight members the table grows, or does so later. */
 static void a_table_that_cannot_grow_holds_them_all_the_same(void **state)
 {
@@ -964,6 +967,7 @@ static void a_table_that_cannot_grow_holds_them_all_the_same(void **state)
     end(&second);
     end(&first);
 }
+
 /* What the results say is so, and nobody is hurt. Returns the promise's code. */
 static int broadcast_with_fault(world *w, const char *call, unsigned nth, unsigned *seen)
 {
@@ -1320,10 +1324,12 @@ static void a_group_is_closed_while_its_channels_close(void **state)
 }
 
 #define SEVERAL 200
+
 typedef struct several {
     crew crew;
     weir_embedded *all[SEVERAL];
 } several;
+
 static void begin_several(several *self)
 {
     begin_crew(&self->crew);
@@ -1335,6 +1341,7 @@ static void begin_several(several *self)
         assert_int_equal(weir_channel_group_add(self->crew.other, channel), 0);
     }
 }
+
 static void end_several(several *self)
 {
     for (int i = 0; i < SEVERAL; i++)
@@ -1346,6 +1353,7 @@ static void end_several(several *self)
         weir_embedded_free(self->all[i]);
     end_crew(&self->crew);
 }
+
 /* Two close the channels, two remove them, and one of those lets their other group go. */
 static void close_and_remove_all(crew *self, int index)
 {
@@ -1360,6 +1368,7 @@ static void close_and_remove_all(crew *self, int index)
             weir_channel_close(channel, NULL);
     }
 }
+
 static void many_are_removed_while_they_close_and_a_group_goes(void **state)
 {
     (void)state;
@@ -1370,6 +1379,7 @@ static void many_are_removed_while_they_close_and_a_group_goes(void **state)
         end_several(&all);
     }
 }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
