@@ -223,6 +223,12 @@ static int announce(weir_pipeline *pipeline, change *what, const weir_handler_co
     if (same != NULL && same != leaving)
         return weir_error_set(error, -EEXIST, "pipeline", "there is a handler '%s' already",
                               config->name);
+    weir_ctx *twin = config->type->is_single ? weir__pipeline_find_type(pipeline, config->type)
+                                             : NULL;
+    if (twin != NULL && twin != leaving)
+        return weir_error_set(error, -EEXIST, "pipeline",
+                              "there is a '%s' already, as '%s', and one is the most",
+                              twin->type->name, twin->name);
     if (config->place >= WEIR_PLACE_BEFORE && base == NULL)
         return weir_error_set(error, WEIR_ENOTFOUND, "pipeline",
                               "there is no handler '%s' to add another beside", config->base);

@@ -87,6 +87,25 @@ weir_ctx *weir__pipeline_find(const weir_pipeline *pipeline, const char *name)
     return found;
 }
 
+/* The n-th that is listed and of the type (NULL: any), NULL behind the last; counts them. */
+static weir_ctx *walk(const weir_pipeline *pipeline, const weir_handler_type *type, size_t *n)
+{
+    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
+        if (ctx->is_listed && (type == NULL || ctx->type == type) && (*n)-- == 0)
+            return ctx;
+    }
+    return NULL;
+}
+
+weir_ctx *weir__pipeline_find_type(const weir_pipeline *pipeline, const weir_handler_type *type)
+{
+    size_t n = 0;
+    weir_ctx *found = walk(pipeline, type, &n);
+    for (weir_ctx *ctx = pipeline->arriving; found == NULL && ctx != NULL; ctx = ctx->next)
+        found = ctx->is_listed && ctx->type == type ? ctx : NULL;
+    return found;
+}
+
 /* In the list; a handler that was removed stays in it as long as another may refer to it. */
 weir_ctx *weir__pipeline_find_serial(weir_pipeline *pipeline, uint32_t serial, bool may_be_removed)
 {
@@ -123,16 +142,6 @@ int weir_pipeline_find(const weir_pipeline *pipeline, const char *name, weir_han
     int code = describe(weir__pipeline_find(pipeline, name), info);
     weir__channel_unlock(channel_of(pipeline));
     return code;
-}
-
-/* The n-th that is listed and of the type (NULL: any), NULL behind the last; counts them. */
-static weir_ctx *walk(const weir_pipeline *pipeline, const weir_handler_type *type, size_t *n)
-{
-    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
-        if (ctx->is_listed && (type == NULL || ctx->type == type) && (*n)-- == 0)
-            return ctx;
-    }
-    return NULL;
 }
 
 int weir_pipeline_find_type(const weir_pipeline *pipeline, const weir_handler_type *type,

@@ -26,6 +26,7 @@ void weir__pipeline_remove_all(weir_pipeline *pipeline);
 void weir__pipeline_deinit(weir_pipeline *pipeline);
 
 /* By name: among those that are linked, or also those on their way; NULL. Under the lock. */
+weir_ctx *weir__pipeline_find_type(const weir_pipeline *pipeline, const weir_handler_type *type);
 weir_ctx *weir__pipeline_find_linked(const weir_pipeline *pipeline, const char *name);
 weir_ctx *weir__pipeline_find(const weir_pipeline *pipeline, const char *name);
 

@@ -701,6 +701,35 @@ static void write_from_outside_without_memory_is_no_success(void **state)
     weir_embedded_free(embedded);
 }
 
+/* One handler type serves any number of channels, also twice in one of them; unless it says that
+ * once is the most. */
+static void s132_a_type_is_shared_unless_it_says_otherwise(void **state)
+{
+    (void)state;
+    static const weir_handler_type shared = { .name = "shared" };
+    static const weir_handler_type single = { .name = "single", .is_single = true };
+    weir_embedded *embedded[2];
+    weir_error error;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weir_embedded_new(&embedded[i], NULL, NULL), 0);
+        weir_pipeline *pipeline = weir_embedded_pipeline(embedded[i]);
+        assert_int_equal(weir_pipeline_add_last(pipeline, "a", &shared, NULL), 0);
+        assert_int_equal(weir_pipeline_add_last(pipeline, "b", &shared, NULL), 0);
+        assert_int_equal(weir_pipeline_add_last(pipeline, "c", &single, NULL), 0);
+        const weir_handler_config again = { .name = "d", .type = &single };
+        assert_int_equal(weir_pipeline_add(pipeline, &again, &error), -EEXIST);
+        assert_non_null(strstr(error.message, "'single'"));
+        assert_non_null(strstr(error.message, "'c'"));
+        assert_int_equal(weir_pipeline_count(pipeline), 3);
+        assert_int_equal(weir_pipeline_replace(pipeline, "a", "d", &single, NULL), -EEXIST);
+        assert_int_equal(weir_pipeline_replace(pipeline, "c", "d", &single, NULL), 0);
+        assert_int_equal(weir_pipeline_remove(pipeline, "d"), 0);
+        assert_int_equal(weir_pipeline_add_first(pipeline, "d", &single, NULL), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        weir_embedded_free(embedded[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -722,6 +751,7 @@ int main(void)
         weir_case(replacing_checks_types),
         weir_case(types_are_checked_from_outside),
         weir_case(types_are_checked_against_one_on_its_way),
+        weir_case(s132_a_type_is_shared_unless_it_says_otherwise),
         weir_case(hundred_thousand_handlers),
         weir_case(every_allocation_may_fail),
         weir_case(write_from_outside_without_memory_is_no_success),
