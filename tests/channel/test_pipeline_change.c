@@ -711,7 +711,8 @@ static void s132_a_type_is_shared_unless_it_says_otherwise(void **state)
     weir_embedded *embedded[2];
     weir_error error;
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(weir_embedded_new(&embedded[i], NULL, NULL), 0);
+        spy_entry none[] = { { 0 } };
+        embedded[i] = spy_open_unregistered(none);
         weir_pipeline *pipeline = weir_embedded_pipeline(embedded[i]);
         assert_int_equal(weir_pipeline_add_last(pipeline, "a", &shared, NULL), 0);
         assert_int_equal(weir_pipeline_add_last(pipeline, "b", &shared, NULL), 0);
@@ -727,7 +728,7 @@ static void s132_a_type_is_shared_unless_it_says_otherwise(void **state)
         assert_int_equal(weir_pipeline_add_first(pipeline, "d", &single, NULL), 0);
     }
     for (int i = 0; i < 2; i++)
-        weir_embedded_free(embedded[i]);
+        spy_end(embedded[i]);
 }
 
 int main(void)
