@@ -15,6 +15,7 @@
 #include <weir/buf.h>
 #include <weir/channel.h>
 #include <weir/channel_group.h>
+#include <weir/client.h>
 #include <weir/clock.h>
 #include <weir/datagram.h>
 #include <weir/descriptors.h>

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* Clients: connections to an address or a name, and how they are set up. */
+#ifndef WEIR_CLIENT_H
+#define WEIR_CLIENT_H
+
+#include <weir/address.h>
+#include <weir/api.h>
+#include <weir/channel.h>
+#include <weir/error.h>
+#include <weir/future.h>
+#include <weir/group.h>
+#include <weir/pipeline.h>
+#include <weir/resolver.h>
+
+WEIR_BEGIN_DECLS
+
+/** Zero is the default of everything but the group. The struct and the lists in it are copied. */
+typedef struct weir_client_config {
+    weir_group *group; /* of the connection's loop; must outlive it */
+    weir_init_fn init; /* adds handlers, on the loop; may be NULL */
+    void *arg;
+
+    const weir_option_value *options;
+    size_t option_count;
+    const weir_attr_value *attrs;
+    size_t attr_count;
+
+    const char *local;      /* where to come from, as 10.0.0.1:0 or unix:/path; NULL: anywhere */
+    int connect_timeout_ms; /* for all of it, names included; 0: 30 s, WEIR_OFF: none */
+    int stagger_ms; /* how long an address may keep the next one waiting; 0: 250, WEIR_OFF: until it
+                       has failed */
+    weir_resolver *resolver; /* for host names; NULL: the system's */
+} weir_client_config;
+
+/**
+ * Connects and waits until it is. The address is 127.0.0.1:80, [::1]:80, example.org:80,
+ * unix:/path, unix:@name or local:name. All addresses of a name are tried, one kind after another,
+ * the next one when the one before has failed or has not answered for a while (RFC 8305); the first
+ * that answers becomes the channel, which the others never were.
+ *
+ * 0, and `channel` is the caller's reference; or a negative code, and `error` (may be NULL) lists
+ * each address that was tried, and why not: -ECONNREFUSED, -ETIMEDOUT, -EHOSTUNREACH, -EINVAL for a
+ * text or a number that is none, WEIR_ENONAME, WEIR_ESHUTDOWN, -ENOMEM, -EMFILE. Of several the
+ * code is the first one's. -EDEADLK on a thread of weir's.
+ */
+WEIR_API int weir_client_connect(weir_channel **channel, const weir_client_config *config,
+                                 const char *address, weir_error *error);
+
+/** Begins to. The promise succeeds with the channel, a weir_channel that it keeps a reference to
+ * for as long as it lives: retain it. Or it fails, and weir_future_error says why. Cancelling it
+ * ends the attempts. A negative code at once for what is wrong with the config or the text; then
+ * the promise is left alone. Any thread. */
+WEIR_API int weir_client_start(const weir_client_config *config, const char *address,
+                               weir_promise *promise, weir_error *error);
+
+WEIR_END_DECLS
+
+#endif
