@@ -53,6 +53,22 @@ WEIR_API int weir_client_connect(weir_channel **channel, const weir_client_confi
 WEIR_API int weir_client_start(const weir_client_config *config, const char *address,
                                weir_promise *promise, weir_error *error);
 
+/* Datagrams ---------------------------------------------------------------------------------- */
+
+/**
+ * Opens a datagram channel (UDP, or a Unix datagram socket) on an address of this machine and waits
+ * until it is bound: 0.0.0.0:37, [::]:37, unix:/path; port 0 is any that is free. What it reads and
+ * writes is in <weir/datagram.h>; to have one peer only, weir_channel_connect it. Of the config the
+ * group, init, arg, options, attrs and the resolver count. 0 and the caller's reference, or a
+ * negative code as above; -EADDRINUSE.
+ */
+WEIR_API int weir_client_bind(weir_channel **channel, const weir_client_config *config,
+                              const char *address, weir_error *error);
+
+/** Begins to; the promise as above, but it cannot be cancelled. Any thread. */
+WEIR_API int weir_client_start_bind(const weir_client_config *config, const char *address,
+                                    weir_promise *promise, weir_error *error);
+
 WEIR_END_DECLS
 
 #endif

@@ -1,11 +1,71 @@
 /* SPDX-License-Identifier: MIT */
 /* Clients: what a config says, checked; and the two ways to connect. */
-#include "bootstrap/connector.h"
+#include "bootstrap/client.h"
+
+#include "base/alloc.h"
+#include "channel/channel.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define DEFAULT_TIMEOUT_MS 30000
 #define DEFAULT_STAGGER_MS 250
+
+/* What all ways share -------------------------------------------------------------------------- */
+
+void weir__client_release_channel(void *channel)
+{
+    weir_channel_release(channel);
+}
+
+static void *copy_list(const void *from, size_t size)
+{
+    void *copy = weir__alloc(size > 0 ? size : 1);
+    if (copy != NULL && size > 0)
+        memcpy(copy, from, size);
+    return copy;
+}
+
+bool weir__client_copy(weir_client_config *to, const weir_client_config *from)
+{
+    *to = *from;
+    to->options = copy_list(from->options, from->option_count * sizeof *from->options);
+    to->attrs = copy_list(from->attrs, from->attr_count * sizeof *from->attrs);
+    return to->options != NULL && to->attrs != NULL;
+}
+
+void weir__client_free_copy(weir_client_config *config)
+{
+    weir__free((void *)config->options);
+    weir__free((void *)config->attrs);
+}
+
+/* Whether a socket that is connected has it already. */
+static bool is_kernels(const weir_channel *channel, weir_option option)
+{
+    int64_t value;
+    return (int)option >= WEIR_OPTION_RECEIVE_BUFFER_BYTES &&
+           option != WEIR_OPTION_MAX_DESCRIPTORS &&
+           weir_channel_get_option(channel, option, &value) != -ENOPROTOOPT;
+}
+
+int weir__client_set_up(const weir_client_config *config, weir_channel *channel, bool is_connected)
+{
+    int code = 0;
+    for (size_t i = 0; i < config->option_count && code == 0; i++) {
+        const weir_option_value *option = &config->options[i];
+        if (!is_connected || !is_kernels(channel, option->option))
+            code = weir_channel_set_option(channel, option->option, option->value, NULL);
+    }
+    for (size_t i = 0; i < config->attr_count && code == 0; i++)
+        code = weir_channel_set_attr(channel, config->attrs[i].key, config->attrs[i].value);
+    if (code == 0 && config->init != NULL)
+        code = weir_pipeline_add_initializer(weir_channel_pipeline(channel), config->init,
+                                             config->arg);
+    return code;
+}
+
+/* Connecting ----------------------------------------------------------------------------------- */
 
 static int refuse(weir_error *error, const char *what, int value)
 {
@@ -53,6 +113,11 @@ int weir_client_start(const weir_client_config *config, const char *address, wei
     return code;
 }
 
+/* Waiting -------------------------------------------------------------------------------------- */
+
+typedef int (*start_fn)(const weir_client_config *config, const char *address,
+                        weir_promise *promise, weir_error *error);
+
 /* The promise goes, the channel stays. */
 static int take_result(weir_future *future, weir_channel **channel, const char *address,
                        weir_error *error)
@@ -64,29 +129,41 @@ static int take_result(weir_future *future, weir_channel **channel, const char *
     else if (why != NULL && error != NULL)
         *error = *why;
     else
-        weir_error_set(error, code, "client", "cannot connect to %s: %s", address,
-                       weir_error_text(code));
+        weir_error_set(error, code, "client", "%s: %s", address, weir_error_text(code));
     return code;
 }
 
-int weir_client_connect(weir_channel **channel, const weir_client_config *config,
-                        const char *address, weir_error *error)
+static int start_and_wait(start_fn start, weir_channel **channel, const weir_client_config *config,
+                          const char *address, weir_error *error)
 {
-    if (channel == NULL)
-        return weir_error_set(error, -EINVAL, "client", "there is no place for the channel");
+    if (channel == NULL || address == NULL)
+        return weir_error_set(error, -EINVAL, "client",
+                              "there is no address, or no place for the "
+                              "channel");
     if (weir_loop_current() != NULL)
         return weir_error_set(error, -EDEADLK, "client",
-                              "connecting to %s would have to wait for this very thread; use "
-                              "weir_client_start here",
+                              "%s: this thread would wait for itself; start it with a promise here",
                               address);
     weir_promise *promise = weir_promise_new(NULL);
     if (promise == NULL)
-        return weir_error_set(error, -ENOMEM, "client", "no memory to connect to %s", address);
-    int code = weir_client_start(config, address, promise, error);
+        return weir_error_set(error, -ENOMEM, "client", "%s: there is no memory", address);
+    int code = start(config, address, promise, error);
     if (code < 0)
         weir_promise_set(promise, code);
     else
         code = take_result(weir_promise_future(promise), channel, address, error);
     weir_promise_release(promise);
     return code;
+}
+
+int weir_client_connect(weir_channel **channel, const weir_client_config *config,
+                        const char *address, weir_error *error)
+{
+    return start_and_wait(weir_client_start, channel, config, address, error);
+}
+
+int weir_client_bind(weir_channel **channel, const weir_client_config *config, const char *address,
+                     weir_error *error)
+{
+    return start_and_wait(weir_client_start_bind, channel, config, address, error);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The race for a connection. */
-#include "bootstrap/connector.h"
+#include "bootstrap/client.h"
 
 #include "base/alloc.h"
 #include "channel/extras.h"
@@ -73,8 +73,7 @@ static void destroy(connector *self)
     weir_promise_release(self->promise);
     weir_promise_release(self->lookup);
     weir_channel_release(self->channel);
-    weir__free((void *)self->config.options);
-    weir__free((void *)self->config.attrs);
+    weir__client_free_copy(&self->config);
     weir__free(self->attempts);
     weir__free(self->text);
     weir__free(self);
@@ -124,11 +123,6 @@ static void describe(const connector *self, weir_error *error)
                        list);
 }
 
-static void release_channel(void *channel)
-{
-    weir_channel_release(channel);
-}
-
 /* Tells, once nothing is under way any more; and when nobody can call back, goes. */
 static void settle(connector *self)
 {
@@ -149,7 +143,7 @@ static void settle(connector *self)
         weir_error error;
         describe(self, &error);
         weir_promise_fail_with(self->promise, &error);
-    } else if (weir_promise_succeed(self->promise, channel, release_channel) == 0) {
+    } else if (weir_promise_succeed(self->promise, channel, weir__client_release_channel) == 0) {
         self->channel = NULL;
     }
 }
@@ -179,30 +173,6 @@ static void evict(weir_resident *resident)
 static const weir_resident_type resident_type = { .evict = evict };
 
 /* The channel ---------------------------------------------------------------------------------- */
-
-static bool is_kernels(const connector *self, weir_option option, int fd, int family)
-{
-    int64_t value;
-    return weir__sockopt_get(self->loop->base.sys, fd, family, option, &value) != -ENOPROTOOPT;
-}
-
-/* What the kernel has to know its socket was told before it connected. */
-static int set_up(connector *self, weir_channel *channel, int fd, int family)
-{
-    const weir_client_config *config = &self->config;
-    int code = 0;
-    for (size_t i = 0; i < config->option_count && code == 0; i++) {
-        const weir_option_value *option = &config->options[i];
-        if (fd < 0 || !is_kernels(self, option->option, fd, family))
-            code = weir_channel_set_option(channel, option->option, option->value, NULL);
-    }
-    for (size_t i = 0; i < config->attr_count && code == 0; i++)
-        code = weir_channel_set_attr(channel, config->attrs[i].key, config->attrs[i].value);
-    if (code == 0 && config->init != NULL)
-        code = weir_pipeline_add_initializer(weir_channel_pipeline(channel), config->init,
-                                             config->arg);
-    return code;
-}
 
 static void on_registered(weir_listener *listener, weir_future *future)
 {
@@ -240,7 +210,7 @@ static int adopt(connector *self, attempt *winner)
         sys->close(sys, fd);
         return code;
     }
-    code = set_up(self, self->channel, fd, family);
+    code = weir__client_set_up(&self->config, self->channel, true);
     return code < 0 ? code : enter(self, self->channel);
 }
 
@@ -351,7 +321,7 @@ static int begin_local(connector *self, attempt *at)
     int code = weir__channel_open(&self->channel, self->loop->base.sys, WEIR_SOCKET_STREAM,
                                   at->address, NULL);
     if (code == 0)
-        code = set_up(self, self->channel, -1, 0);
+        code = weir__client_set_up(&self->config, self->channel, false);
     weir_promise *promise = code == 0 ? weir_channel_promise(self->channel) : NULL;
     if (promise == NULL)
         return code < 0 ? code : -ENOMEM;
@@ -472,23 +442,12 @@ static void start_dropped(weir_task *task)
     destroy(self);
 }
 
-static void *copy_list(const void *from, size_t size)
-{
-    void *copy = weir__alloc(size > 0 ? size : 1);
-    if (copy != NULL && size > 0)
-        memcpy(copy, from, size);
-    return copy;
-}
-
 static connector *make(const weir_client_config *config, const char *text, weir_executor *executor)
 {
     connector *self = weir__zalloc(sizeof *self);
     if (self == NULL)
         return NULL;
-    self->config = *config;
-    self->config.options = copy_list(config->options,
-                                     config->option_count * sizeof *config->options);
-    self->config.attrs = copy_list(config->attrs, config->attr_count * sizeof *config->attrs);
+    bool has_memory = weir__client_copy(&self->config, config);
     self->text = weir__strdup(text);
     self->executor = executor;
     self->promise = weir_promise_new(executor);
@@ -498,8 +457,7 @@ static connector *make(const weir_client_config *config, const char *text, weir_
     self->deadline.fire = on_deadline;
     self->stagger.fire = on_stagger;
     self->start = (weir_task){ .run = start, .dropped = start_dropped };
-    if (self->config.options != NULL && self->config.attrs != NULL && self->text != NULL &&
-        self->promise != NULL && self->lookup != NULL)
+    if (has_memory && self->text != NULL && self->promise != NULL && self->lookup != NULL)
         return self;
     weir__promise_end(self->promise, -ENOMEM);
     weir__promise_end(self->lookup, -ENOMEM);
