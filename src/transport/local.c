@@ -93,12 +93,6 @@ static void local_shutdown(weir_channel *channel, weir_promise *promise)
     weir__promise_end(promise, 0);
 }
 
-static void local_stop_reading(weir_channel *channel)
-{
-    if (weir__outbound_has_flushed(&channel->outbound))
-        weir__local_end_ring_self((weir_local_end *)channel); /* see reset_unless_reading */
-}
-
 /* Connecting ----------------------------------------------------------------------------------- */
 
 static void end_connecting(local_channel *self, int code)
@@ -109,10 +103,8 @@ static void end_connecting(local_channel *self, int code)
     self->is_connecting = false;
     self->promise = NULL;
     weir_ctx_cancel(&self->end.base.pipeline.head, &self->timeout);
-    if (code < 0) {
-        weir__local_pipe_settle(self->pipe, code);
-        weir__local_withdraw(self->pipe);
-    }
+    if (code < 0)
+        weir__local_withdraw(self->pipe); /* who accepts it in this moment finds it closed */
     weir__promise_end(promise, code);
     weir_promise_release(promise);
 }
@@ -249,13 +241,6 @@ static bool local_is_active(const weir_channel *channel)
     return ((const local_channel *)channel)->is_connected;
 }
 
-static bool local_quiesce(weir_channel *channel, bool is_closing)
-{
-    if (is_closing)
-        end_connecting((local_channel *)channel, WEIR_ECLOSED);
-    return weir__local_end_quiesce(channel, is_closing);
-}
-
 static void local_close(weir_channel *channel)
 {
     local_channel *self = (local_channel *)channel;
@@ -298,10 +283,10 @@ static const weir_transport local_transport = {
     .bind = local_bind,
     .connect = local_connect,
     .start_reading = weir__local_end_start_reading,
-    .stop_reading = local_stop_reading,
+    .stop_reading = weir__local_end_stop_reading,
     .flush = local_flush,
     .shutdown = local_shutdown,
-    .quiesce = local_quiesce,
+    .quiesce = weir__local_end_quiesce,
     .close = local_close,
     .destroy = local_destroy,
     .local_address = local_local_address,

@@ -19,9 +19,9 @@
  */
 int weir__local_new(weir_channel **channel, bool is_listener);
 
-/* How many connects may wait while the listener does not read. Any thread. */
+/* How many connects may wait while the listener does not read, unless the option backlog says
+ * otherwise. */
 #define WEIR__LOCAL_BACKLOG 128
-void weir__local_set_backlog(weir_channel *listener, unsigned backlog);
 
 /* For the listener: the accepted end of a pipe, with its options. NULL: no memory. */
 weir_channel *weir__local_child_new(weir_channel *parent, weir_local_pipe *pipe);

@@ -121,6 +121,12 @@ void weir__local_end_start_reading(weir_channel *channel)
     weir__local_end_ring_self((weir_local_end *)channel);
 }
 
+/* The next answer finds out. As long as there is something to read, one is on its way. */
+void weir__local_end_stop_reading(weir_channel *channel)
+{
+    (void)channel;
+}
+
 void weir__local_end_deliver(weir_local_end *end, weir_msg *(*next)(weir_local_end *end))
 {
     weir_channel *channel = &end->base;

@@ -55,6 +55,7 @@ void weir__local_end_deliver(weir_local_end *end, weir_msg *(*next)(weir_local_e
 int weir__local_end_attach(weir_channel *channel);
 void weir__local_end_detach(weir_channel *channel);
 void weir__local_end_start_reading(weir_channel *channel);
+void weir__local_end_stop_reading(weir_channel *channel);
 bool weir__local_end_quiesce(weir_channel *channel, bool is_closing);
 
 #endif

@@ -173,9 +173,9 @@ static int listener_local_address(const weir_channel *channel, weir_address *add
     return has_name ? 0 : WEIR_ENOTFOUND;
 }
 
-static void listener_do_nothing(weir_channel *channel)
+static void listener_flush(weir_channel *channel)
 {
-    (void)channel;
+    (void)channel; /* nothing is ever written */
 }
 
 static bool listener_takes(const weir_channel *channel, const weir_msg *msg)
@@ -206,6 +206,26 @@ static void listener_destroy(weir_channel *channel)
     weir__free(channel);
 }
 
+static int listener_set_option(weir_channel *channel, weir_option option, int64_t value)
+{
+    if (option != WEIR_OPTION_BACKLOG)
+        return -ENOPROTOOPT;
+    pthread_mutex_lock(&names.lock);
+    ((weir_local_listener *)channel)->backlog = (unsigned)value;
+    pthread_mutex_unlock(&names.lock);
+    return 0;
+}
+
+static int listener_get_option(const weir_channel *channel, weir_option option, int64_t *value)
+{
+    if (option != WEIR_OPTION_BACKLOG)
+        return -ENOPROTOOPT;
+    pthread_mutex_lock(&names.lock);
+    *value = ((const weir_local_listener *)channel)->backlog;
+    pthread_mutex_unlock(&names.lock);
+    return 0;
+}
+
 static const weir_transport listener_transport = {
     .name = "local listener",
     .attach = weir__local_end_attach,
@@ -213,13 +233,15 @@ static const weir_transport listener_transport = {
     .is_active = listener_is_active,
     .bind = listener_bind,
     .start_reading = weir__local_end_start_reading,
-    .stop_reading = listener_do_nothing,
+    .stop_reading = weir__local_end_stop_reading,
     .takes = listener_takes,
-    .flush = listener_do_nothing,
+    .flush = listener_flush,
     .quiesce = weir__local_end_quiesce,
     .close = listener_close,
     .destroy = listener_destroy,
     .local_address = listener_local_address,
+    .set_option = listener_set_option,
+    .get_option = listener_get_option,
 };
 
 weir_channel *weir__local_listener_new(void)
@@ -232,11 +254,4 @@ weir_channel *weir__local_listener_new(void)
     weir__list_init(&self->waiting);
     self->backlog = WEIR__LOCAL_BACKLOG;
     return &self->end.base;
-}
-
-void weir__local_set_backlog(weir_channel *listener, unsigned backlog)
-{
-    pthread_mutex_lock(&names.lock);
-    ((weir_local_listener *)listener)->backlog = backlog;
-    pthread_mutex_unlock(&names.lock);
 }
