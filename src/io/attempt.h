@@ -11,10 +11,13 @@
 #define WEIR_IO_MOST_DESCRIPTORS 253 /* that Linux takes in one message */
 #define WEIR_IO_CONTROL_SIZE 128     /* of what comes and goes with a datagram */
 
-typedef union weir_io_control {
-    struct cmsghdr alignment;
-    char bytes[WEIR_IO_CONTROL_SIZE];
+typedef struct weir_io_control {
+    _Alignas(struct cmsghdr) char bytes[WEIR_IO_CONTROL_SIZE];
 } weir_io_control;
+
+typedef struct weir_io_descriptor_control {
+    _Alignas(struct cmsghdr) char bytes[CMSG_SPACE(WEIR_IO_MOST_DESCRIPTORS * sizeof(int))];
+} weir_io_descriptor_control;
 
 /* What the calls need besides the operation: one for each backend, so that no channel holds any.
  * The two ways are apart, because somebody who is told what came may send. */
@@ -26,20 +29,14 @@ typedef struct weir_io_arena {
         struct mmsghdr headers[WEIR_IO_BATCH];
         struct iovec pieces[WEIR_IO_BATCH];
         weir_io_control controls[WEIR_IO_BATCH];
-        union {
-            struct cmsghdr alignment;
-            char bytes[CMSG_SPACE(WEIR_IO_MOST_DESCRIPTORS * sizeof(int))];
-        } descriptor_control;
+        weir_io_descriptor_control descriptor_control;
         int descriptors[WEIR_IO_MOST_DESCRIPTORS];
     } in;
     struct {
         struct iovec pieces[IOV_MAX];
         struct mmsghdr headers[WEIR_IO_BATCH];
         weir_io_control controls[WEIR_IO_BATCH];
-        union {
-            struct cmsghdr alignment;
-            char bytes[CMSG_SPACE(WEIR_IO_MOST_DESCRIPTORS * sizeof(int))];
-        } descriptor_control;
+        weir_io_descriptor_control descriptor_control;
     } out;
 } weir_io_arena;
 

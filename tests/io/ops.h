@@ -405,7 +405,7 @@ static inline void disown(owner *self)
 
 static inline int submit(probe *self, weir_io_op_kind kind)
 {
-    self->op.kind = kind;
+    self->op.kind = (uint8_t)kind;
     self->op.file = &self->of->file;
     self->op.on_done = on_done;
     self->op.on_batch_end = on_batch_end;
