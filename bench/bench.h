@@ -63,6 +63,7 @@ extern const bench_case bench_base_cases[];
 extern const bench_case bench_buf_cases[];
 extern const bench_case bench_channel_cases[];
 extern const bench_case bench_exec_cases[];
+extern const bench_case bench_socket_cases[];
 extern const bench_case bench_timer_cases[];
 
 /* For cases --------------------------------------------------------------------------------- */

@@ -10,7 +10,6 @@
 
 #include <weir/alloc.h>
 
-#include <malloc.h>
 #include <stdlib.h>
 
 #define MESSAGE_BYTES 64
@@ -309,47 +308,6 @@ static void channel_write(bench_run *run)
 
 /* Memory ------------------------------------------------------------------------------------- */
 
-static _Atomic(size_t) held_bytes; /* as the heap counts */
-
-static void *count_memory(void *memory)
-{
-    held_bytes += malloc_usable_size(memory);
-    return memory;
-}
-
-static void *counting_alloc(void *arg, size_t size)
-{
-    (void)arg;
-    return count_memory(malloc(size));
-}
-
-static void *counting_realloc(void *arg, void *memory, size_t size)
-{
-    (void)arg;
-    size_t before = malloc_usable_size(memory);
-    void *moved = realloc(memory, size);
-    if (moved != NULL)
-        held_bytes -= before;
-    return moved != NULL ? count_memory(moved) : NULL;
-}
-
-static void counting_free(void *arg, void *memory)
-{
-    (void)arg;
-    held_bytes -= malloc_usable_size(memory);
-    free(memory);
-}
-
-static void count_all_memory(void)
-{
-    static const weir_allocator counting = { counting_alloc, counting_realloc, counting_free,
-                                             NULL };
-    static bool is_counted;
-    if (!is_counted && weir_allocator_set(&counting) < 0)
-        bench_fail("weir_allocator_set failed");
-    is_counted = true;
-}
-
 #define CHANNELS 1000
 
 static weir_channel *channels[CHANNELS];
@@ -366,13 +324,13 @@ static int write_to_all(void *arg)
 static void channel_bytes(bench_run *run)
 {
     weir_executor *loop;
-    count_all_memory();
+    bench_count_memory();
     weir_group *group = bench_open_loop(&loop);
-    size_t before = held_bytes;
+    size_t before = bench_held_bytes();
     for (size_t i = 0; i < CHANNELS; i++)
         channels[i] = open_channel(loop, passing, run->size, NULL);
     bench_call_on_loop(loop, write_to_all, NULL);
-    bench_report(run, (double)(held_bytes - before) / CHANNELS);
+    bench_report(run, (double)(bench_held_bytes() - before) / CHANNELS);
     for (size_t i = 0; i < CHANNELS; i++)
         close_channel(channels[i]);
     bench_close_loop(group);
