@@ -2,6 +2,7 @@
 /* Cases of channel/: events on their way through a pipeline, writes, and what a channel needs. */
 #include "base/alloc.h"
 #include "bench_exec.h"
+#include "bench_memory.h"
 #include "channel/channel.h"
 
 #include "peers/hops.h"
