@@ -69,7 +69,8 @@ WEIR_API const char *weir_channel_kind(const weir_channel *channel);
 WEIR_API int weir_channel_local_address(const weir_channel *channel, weir_address *address);
 WEIR_API int weir_channel_remote_address(const weir_channel *channel, weir_address *address);
 
-/** Complete when the channel is closed: borrowed. */
+/** Complete when the channel is closed: borrowed. It is made when it is asked for, which for lack
+ * of memory may fail the first time: NULL. Any thread. */
 WEIR_API weir_future *weir_channel_closed(weir_channel *channel);
 
 /** A promise whose listeners run on the loop that the channel is on. NULL: no memory. */

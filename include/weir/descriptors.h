@@ -22,7 +22,7 @@ typedef struct weir_descriptors {
     weir_msg msg; /* of type weir_descriptors_type */
     weir_buf *bytes;
     unsigned count;
-    int fds[]; /* -1: taken out */
+    int *fds; /* -1: taken out */
 } weir_descriptors;
 
 WEIR_API extern const weir_msg_type weir_descriptors_type;

@@ -284,7 +284,8 @@ static memberships *memberships_of(weir_channel *channel)
 {
     static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER; /* two threads must not both */
     memberships *self = weir_channel_attr(channel, &memberships_key);
-    if (self != NULL)
+    weir_future *closed = self == NULL ? weir_channel_closed(channel) : NULL;
+    if (self != NULL || closed == NULL)
         return self;
     pthread_mutex_lock(&making);
     self = weir_channel_attr(channel, &memberships_key);
@@ -293,7 +294,7 @@ static memberships *memberships_of(weir_channel *channel)
         self = new_memberships(channel);
     pthread_mutex_unlock(&making);
     if (is_new && self != NULL)
-        weir_future_listen(weir_channel_closed(channel), &self->closed);
+        weir_future_listen(closed, &self->closed);
     return self;
 }
 

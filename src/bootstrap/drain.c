@@ -105,7 +105,8 @@ static void visit(weir_channel *channel, void *arg)
     weir_drain *self = arg;
     if (!weir__server_has_accepted(self->server, channel))
         return;
-    farewell *said = weir__zalloc(sizeof *said);
+    weir_future *closed = weir_channel_closed(channel);
+    farewell *said = closed != NULL ? weir__zalloc(sizeof *said) : NULL;
     lock(self);
     bool is_late = self->is_late || said == NULL; /* without memory to wait for it */
     self->has_found = true;
@@ -115,7 +116,7 @@ static void visit(weir_channel *channel, void *arg)
     if (said != NULL) {
         said->drain = self;
         said->on_closed.done = on_closed;
-        weir_future_listen(weir_channel_closed(channel), &said->on_closed);
+        weir_future_listen(closed, &said->on_closed);
     }
     if (is_late)
         weir_channel_close(channel, NULL);

@@ -343,7 +343,8 @@ static int open_channel(weir_server *server, size_t index, weir_channel **channe
 /* Under way from now on: NULL when that is too late, or there is no memory. */
 static listening *keep(weir_server *server, weir_channel *channel, size_t index)
 {
-    listening *self = weir__zalloc(sizeof *self);
+    weir_future *closed = weir_channel_closed(channel);
+    listening *self = closed != NULL ? weir__zalloc(sizeof *self) : NULL;
     if (self == NULL)
         return NULL;
     *self = (listening){ .server = weir_server_retain(server), .index = index };
@@ -354,7 +355,7 @@ static listening *keep(weir_server *server, weir_channel *channel, size_t index)
     server->listeners[index] = channel;
     server->count = index + 1;
     pthread_mutex_unlock(&server->lock);
-    weir_future_listen(weir_channel_closed(channel), &self->on_closed);
+    weir_future_listen(closed, &self->on_closed);
     return self;
 }
 

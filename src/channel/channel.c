@@ -2,6 +2,7 @@
 /* Channels: counting, and what can be seen from outside. */
 #include "channel/channel.h"
 
+#include "base/alloc.h"
 #include "base/counter.h"
 #include "channel/extras.h"
 #include "channel/inbox.h"
@@ -97,8 +98,11 @@ static void retain_home(weir_home *home)
 static void release_home(weir_home *home)
 {
     weir_channel *channel = channel_at(home);
-    if (atomic_fetch_sub_explicit(&channel->anchors, 1, memory_order_acq_rel) == 1)
-        channel->transport->destroy(channel);
+    if (atomic_fetch_sub_explicit(&channel->anchors, 1, memory_order_acq_rel) != 1)
+        return;
+    if (channel->closed != weir_future_completed(0))
+        weir__free(channel->closed);
+    channel->transport->destroy(channel);
 }
 
 static const weir_home_type home_type = { home_is_here, post_home, home_is_manual, retain_home,
@@ -121,8 +125,6 @@ void weir__channel_init(weir_channel *channel, const weir_transport *transport,
     channel->high_bytes = (uint32_t)weir_option_get_info(WEIR_OPTION_WRITE_HIGH_BYTES)->normal;
     atomic_init(&channel->refs, 1);
     atomic_init(&channel->anchors, 1); /* of all references together */
-    weir__future_init(&channel->closed, NULL);
-    channel->closed.home = &channel->home;
     weir__pipeline_init(&channel->pipeline, channel);
 }
 
@@ -235,9 +237,37 @@ int weir_channel_remote_address(const weir_channel *channel, weir_address *addre
                : WEIR_ENOTFOUND;
 }
 
+/* Most channels are never asked, so they do without. Whoever comes late gets a constant. */
 weir_future *weir_channel_closed(weir_channel *channel)
 {
-    return &channel->closed;
+    weir_future *closed = atomic_load_explicit(&channel->closed, memory_order_acquire);
+    if (closed != NULL)
+        return closed;
+    weir_future *made = weir__alloc(sizeof *made);
+    if (made == NULL)
+        return NULL;
+    weir__future_init(made, NULL);
+    made->home = &channel->home;
+    weir__channel_lock(channel);
+    closed = atomic_load_explicit(&channel->closed, memory_order_relaxed);
+    if (closed == NULL)
+        atomic_store_explicit(&channel->closed, made, memory_order_release);
+    weir__channel_unlock(channel);
+    if (closed == NULL)
+        return made;
+    weir__free(made); /* somebody was faster, or it has closed meanwhile */
+    return closed;
+}
+
+void weir__channel_tell_closed(weir_channel *channel)
+{
+    weir__channel_lock(channel);
+    weir_future *closed = atomic_load_explicit(&channel->closed, memory_order_relaxed);
+    if (closed == NULL)
+        atomic_store_explicit(&channel->closed, weir_future_completed(0), memory_order_release);
+    weir__channel_unlock(channel);
+    if (closed != NULL)
+        weir__future_complete(closed, 0);
 }
 
 weir_promise *weir_channel_promise(weir_channel *channel)

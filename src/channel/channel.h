@@ -38,11 +38,11 @@ struct weir_channel {
     _Atomic(bool) is_inbox_posted; /* its task is on its way */
     _Atomic(uint8_t) missed;       /* calls there was no memory for */
     _Atomic(weir_loop *) loop;     /* NULL before the first, and when it is over */
-    _Atomic(weir_mpsc_node *) inbox; /* calls from elsewhere, see inbox.c */
-    _Atomic(size_t) inbox_bytes;     /* of writes among them */
-    weir_task inbox_task;            /* takes the inbox to the loop */
-    weir_home home;                  /* where its promises' listeners run */
-    weir_future closed;
+    _Atomic(weir_mpsc_node *) inbox;              /* calls from elsewhere, see inbox.c */
+    _Atomic(size_t) inbox_bytes;                  /* of writes among them */
+    weir_task inbox_task;                         /* takes the inbox to the loop */
+    weir_home home;                               /* where its promises' listeners run */
+    _Atomic(weir_future *) closed;                /* NULL until somebody asks for it, or it is */
     _Atomic(struct weir_channel_extras *) extras; /* what few channels need, NULL until then */
 
     /* The loop's. */
@@ -164,6 +164,9 @@ void weir__channel_tell_writability(weir_notice *notice);
 
 /* The water marks or what is queued has changed. */
 void weir__channel_weigh(weir_channel *channel);
+
+/* It is closed, and nobody asks in vain. */
+void weir__channel_tell_closed(weir_channel *channel);
 
 /* Calls `visit` for each channel on a loop, which may close it. On the loop. */
 void weir__loop_each_channel(weir_loop *loop, void (*visit)(weir_channel *channel, void *arg),

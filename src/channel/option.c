@@ -221,8 +221,9 @@ static int inherit_marks(weir_channel *child, const weir_channel_extras *extras)
 
 int weir__channel_inherit(weir_channel *child)
 {
-    const weir_channel_extras *extras = child->parent != NULL ? weir__channel_extras(child->parent)
-                                                              : NULL;
+    if (child->parent == NULL)
+        return 0;
+    const weir_channel_extras *extras = weir__channel_extras(child->parent);
     int code = extras != NULL ? inherit_marks(child, extras) : 0;
     child->pauses_when_unwritable = true; /* unless it is told otherwise */
     for (size_t i = 0; extras != NULL && code == 0 && i < extras->child_option_count; i++) {

@@ -192,7 +192,7 @@ static void close_transport(weir_channel *channel)
     end_promise(&channel->shutdown_promise, WEIR_ECLOSED);
     end_promise(&channel->loop_promise, WEIR_ECLOSED);
     weir__promises_complete(&channel->close_promises, 0);
-    weir__future_complete(&channel->closed, 0);
+    weir__channel_tell_closed(channel);
     queue_news(channel);
 }
 

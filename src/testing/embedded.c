@@ -422,7 +422,8 @@ static int open_channel(weir_embedded *self, const weir_embedded_config *config)
     weir__channel_init(&channel->base, &weir__embedded_transport, config->parent);
     channel->owner = self;
     self->channel = &channel->base;
-    int code = weir__channel_inherit(self->channel);
+    int code = weir_channel_closed(self->channel) != NULL ? weir__channel_inherit(self->channel)
+                                                          : -ENOMEM;
     if (code < 0 || config->init == NULL)
         return code;
     self->init = config->init;

@@ -6,16 +6,17 @@
 
 #include <string.h>
 
-/* The system calls that the descriptors are closed with stand in front of the message. */
+/* With the system calls that the descriptors are closed with. */
 typedef struct parcel {
-    weir_sys *sys;
     weir_descriptors self;
+    weir_sys *sys;
+    int fds[];
 } parcel;
 
 static void descriptors_destroy(weir_msg *msg)
 {
     weir_descriptors *self = (weir_descriptors *)msg;
-    parcel *outer = (parcel *)((char *)self - offsetof(parcel, self));
+    parcel *outer = (parcel *)self;
     for (unsigned i = 0; i < self->count; i++) {
         if (self->fds[i] >= 0)
             outer->sys->close(outer->sys, self->fds[i]);
@@ -48,6 +49,7 @@ weir_descriptors *weir__descriptors_new(weir_sys *sys, const int *fds, unsigned 
     weir_msg_init(&outer->self.msg, &weir_descriptors_type);
     outer->self.bytes = bytes;
     outer->self.count = count;
+    outer->self.fds = outer->fds;
     memcpy(outer->self.fds, fds, count * sizeof *fds);
     return &outer->self;
 }

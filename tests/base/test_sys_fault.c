@@ -5,7 +5,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 static size_t count_descriptors(void)
@@ -32,7 +35,10 @@ typedef struct bench {
     struct sockaddr_in listening;
     int epoll, ready, unwatched; /* eventfds; the first is watched */
     int spare;                   /* to be closed */
-    size_t descriptors;          /* how many there are */
+    char path[32];               /* of a file with 16 bytes, which is open as: */
+    int file;
+    int blocking;       /* an eventfd as others make them */
+    size_t descriptors; /* how many there are */
 
     unsigned char bytes[16]; /* all UNTOUCHED */
     struct sockaddr_in address;
@@ -63,6 +69,10 @@ static void bench_open(bench *b)
     struct epoll_event event = { .events = EPOLLIN };
     assert_int_equal(sys->epoll_ctl(sys, b->epoll, EPOLL_CTL_ADD, b->ready, &event), 0);
     b->spare = sys->eventfd(sys, 0);
+    b->blocking = eventfd(0, 0);
+    snprintf(b->path, sizeof b->path, "/tmp/weir-test-XXXXXX");
+    b->file = mkstemp(b->path);
+    assert_int_equal(write(b->file, "0123456789abcdef", sizeof b->bytes), sizeof b->bytes);
     b->descriptors = count_descriptors();
     memset(b->bytes, UNTOUCHED, sizeof b->bytes);
     memset(&b->address, UNTOUCHED, sizeof b->address);
@@ -72,10 +82,11 @@ static void bench_open(bench *b)
 
 static void bench_close(bench *b)
 {
-    const int all[] = { b->pair[0], b->pair[1], b->fresh, b->bound,     b->listener,
-                        b->client,  b->epoll,   b->ready, b->unwatched, b->spare };
+    const int all[] = { b->pair[0], b->pair[1], b->fresh,     b->bound, b->listener, b->client,
+                        b->epoll,   b->ready,   b->unwatched, b->spare, b->blocking, b->file };
     for (size_t i = 0; i < COUNT_OF(all); i++)
         close(all[i]); /* one of them may be closed already */
+    unlink(b->path);
 }
 
 /* Each call once, and how one sees that it was made. */
@@ -295,6 +306,98 @@ static int do_sendmsg(bench *b)
     return sys->sendmsg(sys, b->pair[1], &message, 0);
 }
 
+static int do_own(bench *b)
+{
+    return sys->own(sys, b->blocking);
+}
+
+static bool is_owned(bench *b)
+{
+    return fcntl(b->blocking, F_GETFL) & O_NONBLOCK && fcntl(b->blocking, F_GETFD) & FD_CLOEXEC;
+}
+
+static int do_recvmmsg(bench *b)
+{
+    struct iovec iov = { b->bytes, sizeof b->bytes };
+    struct mmsghdr message = { .msg_hdr = { .msg_iov = &iov, .msg_iovlen = 1 } };
+    return sys->recvmmsg(sys, b->pair[1], &message, 1, 0);
+}
+
+static int do_sendmmsg(bench *b)
+{
+    char text[] = "abc";
+    struct iovec iov = { text, 3 };
+    struct mmsghdr message = { .msg_hdr = { .msg_iov = &iov, .msg_iovlen = 1 } };
+    return sys->sendmmsg(sys, b->pair[1], &message, 1, 0);
+}
+
+static int do_open(bench *b)
+{
+    return sys->open(sys, b->path, O_RDONLY);
+}
+
+static int do_fstat(bench *b)
+{
+    struct stat facts = { .st_size = 0 };
+    int code = sys->fstat(sys, b->file, &facts);
+    b->value = (int)facts.st_size;
+    return code;
+}
+
+static int do_lstat(bench *b)
+{
+    struct stat facts = { .st_size = 0 };
+    int code = sys->lstat(sys, b->path, &facts);
+    b->value = (int)facts.st_size;
+    return code;
+}
+
+static bool was_measured(bench *b)
+{
+    return b->value == sizeof b->bytes;
+}
+
+static int do_unlink(bench *b)
+{
+    return sys->unlink(sys, b->path);
+}
+
+static bool is_unlinked(bench *b)
+{
+    return access(b->path, F_OK) != 0;
+}
+
+static int do_pread(bench *b)
+{
+    return sys->pread(sys, b->file, b->bytes, sizeof b->bytes, 0);
+}
+
+static int do_sendfile(bench *b)
+{
+    return sys->sendfile(sys, b->pair[1], b->file, 0, 3);
+}
+
+static int do_pipe(bench *b)
+{
+    (void)b;
+    int ends[2];
+    int code = sys->pipe(sys, ends);
+    if (code == 0)
+        close(ends[1]);
+    return code == 0 ? ends[0] : code;
+}
+
+static int do_splice(bench *b)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "abc", 3), 3);
+    int code = sys->splice(sys, ends[0], b->pair[1], 3, 0);
+    close(ends[0]);
+    close(ends[1]);
+    return code;
+}
+
 static void *note_run(void *arg)
 {
     atomic_store(&((bench *)arg)->has_run, true);
@@ -336,6 +439,7 @@ static const struct {
     size_t length; /* how many bytes the hook is told; 0: it gets none */
 } calls[] = {
     { "close", do_close, spare_is_gone, 0 },
+    { "fcntl", do_own, is_owned, 0 },
     { "read", do_read, was_read, 16 },
     { "write", do_write, was_written, 3 },
     { "eventfd", do_eventfd, a_descriptor_was_made, 0 },
@@ -358,11 +462,23 @@ static const struct {
     { "send", do_send, was_written, 3 },
     { "recvmsg", do_recvmsg, was_read, 16 },
     { "sendmsg", do_sendmsg, was_written, 3 },
+    { "recvmmsg", do_recvmmsg, was_read, 0 },
+    { "sendmmsg", do_sendmmsg, was_written, 0 },
+    { "open", do_open, a_descriptor_was_made, 0 },
+    { "fstat", do_fstat, was_measured, 0 },
+    { "lstat", do_lstat, was_measured, 0 },
+    { "unlink", do_unlink, is_unlinked, 0 },
+    { "pread", do_pread, bytes_were_written, 16 },
+    { "sendfile", do_sendfile, was_written, 3 },
+    { "pipe2", do_pipe, a_descriptor_was_made, 0 },
+    { "splice", do_splice, was_written, 3 },
     { "pthread_create", do_thread_create, thread_has_run, 0 },
     { "getrandom", do_random, bytes_were_written, 0 },
 };
 
-_Static_assert(COUNT_OF(calls) == sizeof(weir_sys) / sizeof(void (*)(void)),
+#define NAMES 2 /* getaddrinfo, which has codes of its own, and freeaddrinfo, which cannot fail */
+
+_Static_assert(COUNT_OF(calls) + NAMES == sizeof(weir_sys) / sizeof(void (*)(void)),
                "every call of the table is in this one");
 
 /* What the hook is asked, and what it answers. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Channels: their states, and what can be seen of them and attached to them. */
+#include "channel/extras.h"
 #include "channel/story.h"
 
 #include <stdatomic.h>
@@ -669,7 +670,7 @@ static int widen_marks(weir_channel *channel)
 static int check_options(void *arg)
 {
     weir_channel *channel = arg;
-    for (int i = 0; i < WEIR_OPTIONS_END; i++) {
+    for (int i = 0; i < WEIR__CHANNEL_OPTIONS_END; i++) {
         const weir_option_info *info = weir_option_get_info((weir_option)i);
         weir_option option = (weir_option)i;
         assert_int_equal(weir_option_from(info->name), i);
@@ -689,6 +690,19 @@ static int check_options(void *arg)
         assert_int_equal(weir_channel_set_option(channel, option, info->normal, NULL), 0);
         weir_channel_set_option(channel, WEIR_OPTION_WRITE_LOW_BYTES, 32768, NULL);
         weir_channel_set_option(channel, WEIR_OPTION_WRITE_HIGH_BYTES, 65536, NULL);
+    }
+    /* The others are those of sockets. */
+    for (int i = WEIR__CHANNEL_OPTIONS_END; i < WEIR_OPTIONS_END; i++) {
+        weir_error error = { 0 };
+        int64_t value;
+        const weir_option_info *info = weir_option_get_info((weir_option)i);
+        assert_int_equal(weir_option_from(info->name), i);
+        assert_refused(channel, (weir_option)i, info->least - 1);
+        assert_int_equal(weir_channel_set_option(channel, (weir_option)i, info->least, &error),
+                         -ENOPROTOOPT);
+        assert_non_null(strstr(error.message, info->name));
+        assert_non_null(strstr(error.message, "embedded"));
+        assert_int_equal(weir_channel_get_option(channel, (weir_option)i, &value), -ENOPROTOOPT);
     }
     return 0;
 }
