@@ -75,9 +75,10 @@ static _Atomic(size_t) ready;
 
 static int add_three(weir_channel *channel, void *arg)
 {
+    static const char *const names[] = { "framing", "codec", "service" };
     (void)arg;
     for (int i = 0; i < 3; i++) {
-        int code = weir_pipeline_add_last(weir_channel_pipeline(channel), NULL, &passing, NULL);
+        int code = weir_pipeline_add_last(weir_channel_pipeline(channel), names[i], &passing, NULL);
         if (code < 0)
             return code;
     }

@@ -50,11 +50,11 @@ static bool wish_of(const weir_io_file *file, short *events)
 {
     bool waits_in = file->in != NULL && !(file->bits & WEIR_FILE_READABLE);
     bool waits_out = file->out != NULL && !(file->bits & WEIR_FILE_WRITABLE);
-    bool waits_hangup = file->hangup != NULL && !(file->bits & WEIR_FILE_DEAD);
+    bool waits_hangup = weir__file_hangup(file) != NULL && !(file->bits & WEIR_FILE_DEAD);
     *events = (short)((waits_in ? POLLIN | POLLRDHUP : 0) | (waits_out ? POLLOUT : 0));
-    if (file->poll != NULL)
-        *events = (short)weir__readiness_levels(file->poll);
-    return waits_in || waits_out || waits_hangup || file->poll != NULL;
+    if (weir__file_poll(file) != NULL)
+        *events = (short)weir__readiness_levels(weir__file_poll(file));
+    return waits_in || waits_out || waits_hangup || weir__file_poll(file) != NULL;
 }
 
 /* It says so until it is read. */

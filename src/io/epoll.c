@@ -46,7 +46,7 @@ static int epoll_watch(weir_io *base, weir_io_file *file)
 {
     bool is_plain = file->bits & WEIR_FILE_PLAIN;
     return control((epoll_io *)base, EPOLL_CTL_ADD, file,
-                   is_plain ? weir__readiness_levels(file->poll) : EDGES);
+                   is_plain ? weir__readiness_levels(weir__file_poll(file)) : EDGES);
 }
 
 static void epoll_unwatch(weir_io *base, weir_io_file *file)
@@ -178,7 +178,7 @@ static int epoll_rebuild(weir_io *base)
         return code;
     weir__io_count(&base->counters->rebuilds);
     for (uint32_t i = 0; i < io->slots.count; i++) {
-        weir_io_file *file = io->slots.slots[i].file;
+        weir_io_file *file = weir__slots_at(&io->slots, i);
         if (file == NULL || !(file->bits & WEIR_FILE_WATCHED))
             continue;
         code = epoll_watch(base, file);

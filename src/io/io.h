@@ -120,20 +120,22 @@ typedef struct weir_io_parcel {
 /* A descriptor at a backend. Embedded in its owner; zero it first. */
 struct weir_io_file {
     int fd;
+    uint32_t slot; /* the backend's: 1 + where it stands in its table */
+
     /* Set these after attach: */
     bool has_boundaries;     /* a short read does not mean that there is no more */
     uint8_t max_descriptors; /* that one receive may bring along; what is more is dropped */
 
     /* The backend's. */
-    weir_io_op *in, *out, *poll, *hangup; /* what is armed, by direction */
-    weir_list_node ready;                 /* in the list of those that can go on */
-    uint32_t slot;                        /* 1 + where it stands in the backend's table */
-    unsigned bits;                        /* what it knows about the descriptor */
-    uint8_t events;                       /* that a poll has to be told */
-    uint8_t in_flight;                    /* how many operations */
-    uint8_t sends;                        /* done in this turn */
-    uint32_t send_turn;                   /* which that is */
-    int error;                            /* the backend lost it: every operation fails with this */
+    uint8_t bits;         /* what it knows about the descriptor */
+    uint8_t events;       /* that a poll has to be told */
+    uint8_t in_flight;    /* how many operations */
+    uint8_t sends;        /* done in this turn */
+    uint32_t send_turn;   /* which that is */
+    int error;            /* the backend lost it: every operation fails with this */
+    weir_io_op *in, *out; /* what is armed, by direction */
+    weir_io_op *level;    /* a poll, or for the hang-up */
+    weir_list_node ready; /* in the list of those that can go on */
 };
 
 struct weir_io_op {
@@ -141,6 +143,7 @@ struct weir_io_op {
     uint8_t kind;      /* weir_io_op_kind */
     bool is_multishot; /* on the way in */
     bool is_in_flight; /* the backend's: from submit to the final on_done */
+    int code;          /* the backend's: of a result that waits to be told */
     weir_io_file *file;
     void (*on_done)(weir_io_op *op, const weir_io_result *result);
     void (*on_batch_end)(weir_io_op *op); /* accept, receive; may be NULL */
@@ -167,9 +170,7 @@ struct weir_io_op {
         unsigned events; /* poll: what to wait for */
     };
 
-    /* The backend's. */
-    int code; /* of a result that waits to be told */
-    weir_list_node node;
+    weir_io_op *next_ended; /* the backend's */
 };
 
 struct weir_io_type {
@@ -217,7 +218,8 @@ struct weir_io_type {
 struct weir_io {
     const weir_io_type *type;
     weir_sys *sys;
-    weir_list ended;            /* operations whose final result waits to be told */
+    weir_io_op *first_ended; /* operations whose final result waits to be told */
+    weir_io_op **last_ended;
     weir_io_file *current;      /* whose callbacks run; NULL once it is gone */
     uint32_t turn;              /* counts polls */
     weir_io_counters *counters; /* the loop's, which outlive it */

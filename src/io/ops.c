@@ -7,7 +7,7 @@
 void weir__io_init(weir_io *io, const weir_io_type *type, weir_sys *sys, weir_io_counters *counters)
 {
     *io = (weir_io){ .type = type, .sys = sys, .counters = counters };
-    weir__list_init(&io->ended);
+    io->last_ended = &io->first_ended;
 }
 
 weir_io_op **weir__op_place(const weir_io_op *op)
@@ -15,9 +15,7 @@ weir_io_op **weir__op_place(const weir_io_op *op)
     weir_io_file *file = op->file;
     if (weir__op_is_out(op))
         return &file->out;
-    if (op->kind == WEIR_IO_POLL)
-        return &file->poll;
-    return op->kind == WEIR_IO_HANGUP ? &file->hangup : &file->in;
+    return op->kind == WEIR_IO_POLL || op->kind == WEIR_IO_HANGUP ? &file->level : &file->in;
 }
 
 void weir__op_arm(weir_io_op *op)
@@ -64,18 +62,21 @@ void weir__op_finish_later(weir_io *io, weir_io_op *op, int code)
 {
     weir__op_disarm(op);
     op->code = code;
-    weir__list_push_back(&io->ended, &op->node);
+    op->next_ended = NULL;
+    *io->last_ended = op;
+    io->last_ended = &op->next_ended;
 }
 
+/* Those that are there now; what ends meanwhile waits for the next time. */
 void weir__io_tell_ended(weir_io *io)
 {
-    weir_list ended;
-    weir_list_node *node;
-    weir__list_init(&ended);
-    weir__list_splice_back(&ended, &io->ended);
-    while ((node = weir__list_pop_front(&ended)) != NULL) {
-        weir_io_op *op = WEIR_CONTAINER(node, weir_io_op, node);
+    weir_io_op *op = io->first_ended;
+    io->first_ended = NULL;
+    io->last_ended = &io->first_ended;
+    while (op != NULL) {
+        weir_io_op *next = op->next_ended; /* it is its owner's again when it is told */
         weir__op_tell(io, op, &(weir_io_result){ .code = op->code });
+        op = next;
     }
 }
 

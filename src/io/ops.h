@@ -47,6 +47,17 @@ void weir__op_end_batch(weir_io_op *op);
 /* Whether the file may send once more in this turn; counts it. */
 bool weir__io_take_send(weir_io *io, weir_io_file *file);
 
+/* What is armed besides the two ways; NULL: nothing of that kind. */
+static inline weir_io_op *weir__file_poll(const weir_io_file *file)
+{
+    return file->level != NULL && file->level->kind == WEIR_IO_POLL ? file->level : NULL;
+}
+
+static inline weir_io_op *weir__file_hangup(const weir_io_file *file)
+{
+    return file->level != NULL && file->level->kind == WEIR_IO_HANGUP ? file->level : NULL;
+}
+
 /* Whether an operation may finish inside submit. */
 static inline bool weir__op_is_out(const weir_io_op *op)
 {

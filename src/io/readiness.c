@@ -50,15 +50,15 @@ void weir__readiness_unwatch(weir_readiness *self, weir_io_file *file)
 {
     if (file->bits & WEIR_FILE_WATCHED && self->unwatch != NULL)
         self->unwatch(&self->base, file);
-    file->bits &= ~(unsigned)(WEIR_FILE_WATCHED | WEIR_FILE_PLAIN);
+    file->bits &= (uint8_t) ~(WEIR_FILE_WATCHED | WEIR_FILE_PLAIN);
 }
 
 void weir__readiness_lose(weir_readiness *self, weir_io_file *file, int code)
 {
-    enum { OPS = 4 };
-    weir_io_op *ops[OPS] = { file->in, file->out, file->poll, file->hangup };
+    enum { OPS = 3 };
+    weir_io_op *ops[OPS] = { file->in, file->out, file->level };
     file->error = code;
-    file->bits &= ~(unsigned)(WEIR_FILE_WATCHED | WEIR_FILE_PLAIN);
+    file->bits &= (uint8_t) ~(WEIR_FILE_WATCHED | WEIR_FILE_PLAIN);
     for (int i = 0; i < OPS; i++) {
         if (ops[i] != NULL)
             weir__op_finish_later(&self->base, ops[i], code);
@@ -72,7 +72,7 @@ static int send_now(weir_readiness *self, weir_io_op *op)
 {
     int code = weir__io_try_out(&self->base, op, &self->arena);
     if (code == -EAGAIN)
-        op->file->bits &= ~(unsigned)WEIR_FILE_WRITABLE;
+        op->file->bits &= (uint8_t)~WEIR_FILE_WRITABLE;
     return code == -EINTR ? -EAGAIN : code; /* then in the next turn */
 }
 
@@ -118,7 +118,7 @@ static void complete_in(weir_readiness *self, weir_io_file *file)
         if (came == -EINTR)
             break; /* then in the next turn */
         if (came == -EAGAIN || (!may_have_more && !reads_on(file)))
-            file->bits &= ~(unsigned)WEIR_FILE_READABLE;
+            file->bits &= (uint8_t)~WEIR_FILE_READABLE;
         if (came == -EAGAIN)
             break;
         if (came <= 0) {
@@ -141,8 +141,8 @@ static bool can_go_on(const weir_io_file *file)
 {
     return (file->out != NULL && file->bits & WEIR_FILE_WRITABLE) ||
            (file->in != NULL && file->bits & WEIR_FILE_READABLE) ||
-           (file->hangup != NULL && file->bits & WEIR_FILE_DEAD) ||
-           (file->poll != NULL && file->events != 0);
+           (weir__file_hangup(file) != NULL && file->bits & WEIR_FILE_DEAD) ||
+           (weir__file_poll(file) != NULL && file->events != 0);
 }
 
 static void make_ready(weir_readiness *self, weir_io_file *file)
@@ -155,21 +155,23 @@ static void complete_poll(weir_readiness *self, weir_io_file *file)
 {
     int events = file->events;
     file->events = 0;
-    weir__op_tell(&self->base, file->poll, &(weir_io_result){ .code = events, .is_armed = true });
+    weir__op_tell(&self->base, weir__file_poll(file),
+                  &(weir_io_result){ .code = events, .is_armed = true });
 }
 
 /* Connect and send go first: they may free memory. Any callback may be the file's last. */
 static void complete_file(weir_readiness *self, weir_io_file *file)
 {
     self->base.current = file;
-    if (file->poll != NULL && file->events != 0)
+    if (weir__file_poll(file) != NULL && file->events != 0)
         complete_poll(self, file);
     if (self->base.current == file && file->out != NULL && file->bits & WEIR_FILE_WRITABLE)
         complete_out(self, file);
     if (self->base.current == file && file->in != NULL && file->bits & WEIR_FILE_READABLE)
         complete_in(self, file);
-    if (self->base.current == file && file->hangup != NULL && file->bits & WEIR_FILE_DEAD)
-        weir__op_finish(&self->base, file->hangup, 0);
+    if (self->base.current == file && weir__file_hangup(file) != NULL &&
+        file->bits & WEIR_FILE_DEAD)
+        weir__op_finish(&self->base, weir__file_hangup(file), 0);
     if (self->base.current == file)
         make_ready(self, file);
     self->base.current = NULL;
@@ -183,9 +185,9 @@ static uint8_t level_of(uint32_t events)
 }
 
 /* An event without any bit also leads to a read, which finds out. */
-static unsigned bits_of(uint32_t events)
+static uint8_t bits_of(uint32_t events)
 {
-    unsigned bits = 0;
+    uint8_t bits = 0;
     if (events & EPOLLOUT)
         bits |= WEIR_FILE_WRITABLE;
     if (events & EPOLLIN || events == 0)
@@ -250,7 +252,7 @@ static int submit_poll(weir_readiness *self, weir_io_op *op)
     file->bits |= WEIR_FILE_PLAIN;
     int code = watch(self, file);
     if (code < 0)
-        file->bits &= ~(unsigned)WEIR_FILE_PLAIN;
+        file->bits &= (uint8_t)~WEIR_FILE_PLAIN;
     return begin_waiting(self, op, code);
 }
 
@@ -279,7 +281,7 @@ static int submit_connect(weir_readiness *self, weir_io_op *op)
     int code = weir__io_begin_connect(&self->base, op);
     if (code != -EINPROGRESS && code != -EINTR)
         return weir__op_end_at_once(op, code);
-    op->file->bits &= ~(unsigned)WEIR_FILE_WRITABLE;
+    op->file->bits &= (uint8_t)~WEIR_FILE_WRITABLE;
     return wait_for_out(self, op);
 }
 
@@ -318,7 +320,7 @@ void weir__readiness_cancel(weir_io *base, weir_io_op *op)
 bool weir__readiness_has_results(const weir_io *base)
 {
     const weir_readiness *self = (const weir_readiness *)base;
-    return !weir__list_is_empty(&self->ready) || !weir__list_is_empty(&self->base.ended);
+    return !weir__list_is_empty(&self->ready) || self->base.first_ended != NULL;
 }
 
 /* Waking -------------------------------------------------------------------------------------- */

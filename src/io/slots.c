@@ -46,7 +46,6 @@ int weir__slots_add(weir_slots *slots, weir_io_file *file)
 void weir__slots_remove(weir_slots *slots, weir_io_file *file)
 {
     weir_slot *at = &slots->slots[file->slot - 1];
-    at->file = NULL;
     at->generation++;
     at->next_free = slots->first_free;
     slots->first_free = file->slot;

@@ -8,10 +8,12 @@
 /* A key is a place in the table and its generation, which grows with every file that stood there:
  * what the kernel still says about a file that is gone finds another generation. */
 typedef struct weir_slot {
-    weir_io_file *file; /* NULL: free */
-    uint32_t generation;
-    uint32_t next_free; /* as file->slot counts; 0: none */
-    int fd;             /* of the last file */
+    union {
+        weir_io_file *file;
+        uint32_t next_free; /* as file->slot counts; 0: none */
+    };
+    uint32_t generation; /* odd while a file stands there */
+    int fd;              /* of the last file */
 } weir_slot;
 
 /* All zero is an empty table. */
@@ -32,11 +34,17 @@ static inline uint64_t weir__slots_key(const weir_slots *slots, const weir_io_fi
     return (uint64_t)slots->slots[file->slot - 1].generation << 32 | file->slot;
 }
 
+/* The nth, NULL when its place is free. */
+static inline weir_io_file *weir__slots_at(const weir_slots *slots, uint32_t n)
+{
+    return slots->slots[n].generation % 2 == 1 ? slots->slots[n].file : NULL;
+}
+
 /* NULL when the file is gone. */
 static inline weir_io_file *weir__slots_find(const weir_slots *slots, uint64_t key)
 {
     const weir_slot *at = &slots->slots[(uint32_t)key - 1];
-    return at->generation == key >> 32 ? at->file : NULL;
+    return at->generation == key >> 32 ? at->file : NULL; /* keys have odd ones only */
 }
 
 /* The descriptor that a key was made for, or the next one in its place. */

@@ -16,7 +16,7 @@ int weir_script_new(weir_script **out)
     pthread_cond_init(&script->changed, NULL);
     weir__list_init(&script->news);
     weir__list_init(&script->known);
-    weir__list_init(&script->base.ended);
+    script->base.last_ended = &script->base.first_ended;
     script->spinner = -1;
     *out = script;
     return 0;

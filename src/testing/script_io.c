@@ -296,15 +296,15 @@ static void complete_file(weir_script *script, weir_peer *peer)
     weir_io_file *file = peer->file;
     outlook seen = look_at(script, peer);
     script->base.current = file;
-    if (file->poll != NULL && seen.level != 0)
-        weir__op_tell(&script->base, file->poll,
+    if (weir__file_poll(file) != NULL && seen.level != 0)
+        weir__op_tell(&script->base, weir__file_poll(file),
                       &(weir_io_result){ .code = (int)seen.level, .is_armed = true });
     if (script->base.current == file && file->out != NULL && seen.goes_out)
         complete_out(script, file);
     if (script->base.current == file && file->in != NULL && seen.goes_in)
         complete_in(script, file);
-    if (script->base.current == file && file->hangup != NULL && seen.is_hung_up)
-        finish(script, file->hangup, 0);
+    if (script->base.current == file && weir__file_hangup(file) != NULL && seen.is_hung_up)
+        finish(script, weir__file_hangup(file), 0);
     if (script->base.current == file)
         go_back(script, peer);
     script->base.current = NULL;
@@ -386,7 +386,7 @@ static bool script_has_results(const weir_io *base)
     weir__script_lock(script);
     bool has_known = !weir__list_is_empty(&script->known);
     weir__script_unlock(script);
-    return has_known || !weir__list_is_empty(&script->base.ended);
+    return has_known || script->base.first_ended != NULL;
 }
 
 /* Under the lock: the blocking wait, under a name that a stack trace shows. */
@@ -484,7 +484,7 @@ static int script_spinner(const weir_io *base)
 /* What waits on a file that could not be moved fails; the others know nothing of it. */
 static void lose(weir_script *script, weir_io_file *file, int code)
 {
-    weir_io_op *ops[4] = { file->in, file->out, file->poll, file->hangup };
+    weir_io_op *ops[3] = { file->in, file->out, file->level };
     file->error = code;
     for (int i = 0; i < 4; i++) {
         if (ops[i] != NULL)
