@@ -484,9 +484,10 @@ static int script_spinner(const weir_io *base)
 /* What waits on a file that could not be moved fails; the others know nothing of it. */
 static void lose(weir_script *script, weir_io_file *file, int code)
 {
-    weir_io_op *ops[3] = { file->in, file->out, file->level };
+    enum { OPS = 3 };
+    weir_io_op *ops[OPS] = { file->in, file->out, file->level };
     file->error = code;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < OPS; i++) {
         if (ops[i] != NULL)
             finish_later(script, ops[i], code);
     }
