@@ -82,8 +82,8 @@ static int blocking_poll(weir_io *base, int64_t timeout_ns)
     weir__io_count(&base->counters->polls);
     int found = base->sys->poll(base->sys, fds, count,
                                 weir__readiness_has_results(base) ? 0 : timeout_ns);
-    io->events = found > 0 ? fds[1].revents : 0;
-    int code = found > 0 ? hear_wake(io, fds[0].revents) : 0;
+    io->events = fds[1].revents;
+    int code = hear_wake(io, fds[0].revents);
     return code < 0 ? code : found;
 }
 

@@ -334,6 +334,29 @@ static void a_closed_channel_takes_none(void **state)
     end_group(group);
 }
 
+/* It was on the loop before, which is another's now; where it goes next does not take it. */
+static void a_place_that_was_left_is_not_given_back_again(void **state)
+{
+    (void)state;
+    weir_group *group = open_blocking(1), *ended = ended_group(false);
+    weir_executor *taken = NULL;
+    stub *one = open_in(group);
+    assert_int_equal(deregister_code(&one->base), 0);
+    expect_use(group, 0, 1);
+    assert_int_equal(weir__group_take(group, &taken), 0);
+    weir_promise *promise = weir_promise_new(NULL);
+    harness_log_begin(WEIR_LOG_WARN);
+    weir_channel_register(&one->base, weir_group_at(ended, 0), promise);
+    assert_int_equal(weir_future_await(weir_promise_future(promise)), WEIR_ESHUTDOWN);
+    harness_log_end();
+    weir_promise_release(promise);
+    expect_use(group, 1, 0);
+    weir__group_give_back(group, taken);
+    weir_channel_release(&one->base);
+    weir_group_free(ended);
+    end_group(group);
+}
+
 /* The loop has no thread, because there is no eventfd, or no thread. */
 static void a_loop_that_does_not_start_gives_the_place_back(void **state)
 {
@@ -534,6 +557,7 @@ int main(void)
         weir_case(a_handler_cannot_run_in_such_a_group),
         weir_case(registering_twice_takes_one_place),
         weir_case(a_closed_channel_takes_none),
+        weir_case(a_place_that_was_left_is_not_given_back_again),
         weir_case(a_loop_that_does_not_start_gives_the_place_back),
         weir_case(a_transport_that_refuses_gives_the_place_back),
         weir_case(it_goes_from_an_epoll_loop_to_one_of_its_own),

@@ -487,6 +487,32 @@ static void a_resident_that_comes_back_at_once_keeps_its_place(void **state)
     end_group(group);
 }
 
+static int come_and_go_thrice(void *arg)
+{
+    for (int i = 0; i < 3; i++) {
+        tenant *self = arg;
+        assert_int_equal(tenant_enter(self), 0);
+        tenant_leave(self);
+        close(self->peer);
+    }
+    return 0;
+}
+
+static void several_in_one_task_leave_one_place(void **state)
+{
+    (void)state;
+    tenant one = { .group = new_blocking(0) }, two;
+    assert_int_equal(weir__group_take(one.group, &one.executor), 0);
+    assert_int_equal(call_on(one.executor, come_and_go_thrice, &one), 0);
+    WAIT_FOR(idle_of(one.group) == 1);
+    move_in(&two, one.group, true);
+    for (int i = 0; i < 3; i++)
+        settle(two.executor);
+    assert_use(one.group, 1, 0); /* nobody tells for the second time that it is free */
+    move_out(&two);
+    end_group(one.group);
+}
+
 /* Ending --------------------------------------------------------------------------------------- */
 
 static void s137_a_group_that_is_shutting_down_refuses(void **state)
@@ -499,6 +525,7 @@ static void s137_a_group_that_is_shutting_down_refuses(void **state)
     move_in(&one, group, true);
     block(&busy, one.executor);
     assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0); /* counts once */
     assert_int_equal(weir__group_take(group, &executor), WEIR_ESHUTDOWN);
     assert_null(executor);
     assert_false(weir_future_is_done(weir_group_terminated(group)));
@@ -506,6 +533,23 @@ static void s137_a_group_that_is_shutting_down_refuses(void **state)
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
     assert_true(atomic_load(&one.is_gone));
     assert_int_equal(weir__group_take(group, &executor), WEIR_ESHUTDOWN);
+    assert_use(group, 0, 0);
+    weir_group_free(group);
+    close(one.peer);
+}
+
+/* In its last moment the loop makes the resident leave, and tells nobody that it is free. */
+static void s137_a_loop_that_ends_at_once_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    tenant one;
+    weir_group *group = new_blocking(0);
+    move_in(&one, group, false);
+    harness_log_begin(WEIR_LOG_WARN);
+    assert_int_equal(weir_group_shutdown(group, 0, 0), 0);
+    assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
+    assert_int_equal(harness_log_end(), 0);
+    assert_true(atomic_load(&one.is_gone));
     assert_use(group, 0, 0);
     weir_group_free(group);
     close(one.peer);
@@ -999,7 +1043,9 @@ int main(void)
         weir_case(s136_taken_and_given_back_it_is_idle),
         weir_case(a_place_given_back_by_who_was_there_is_free_once),
         weir_case(a_resident_that_comes_back_at_once_keeps_its_place),
+        weir_case(several_in_one_task_leave_one_place),
         weir_case(s137_a_group_that_is_shutting_down_refuses),
+        weir_case(s137_a_loop_that_ends_at_once_leaves_nothing_behind),
         weir_case(s137_also_with_idle_loops_and_with_none),
         weir_case(a_group_that_made_no_loop_ends_at_once),
         weir_case(a_loop_that_was_shut_down_alone_is_not_taken),
