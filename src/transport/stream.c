@@ -148,6 +148,8 @@ static int stream_attach(weir_channel *channel)
     weir_socket *self = weir__socket_of(channel);
     int code = weir__socket_attach(channel);
     self->file.max_descriptors = self->max_descriptors;
+    /* A read stops short behind descriptors, wanted or not, and no edge comes for what follows. */
+    self->file.has_boundaries = self->family == AF_UNIX;
     return code;
 }
 
