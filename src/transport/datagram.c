@@ -31,13 +31,13 @@ static datagram_channel *datagrams_of(const weir_channel *channel)
 static bool is_report(int code)
 {
     return code == -ECONNREFUSED || code == -EHOSTUNREACH || code == -ENETUNREACH ||
-           code == -EHOSTDOWN || code == -ENETDOWN || code == -EPROTO || code == -EMSGSIZE;
+           code == -EHOSTDOWN || code == -ENETDOWN || code == -EPROTO || code == -EMSGSIZE ||
+           code == -ECONNRESET;
 }
 
-static void report(datagram_channel *self, int code)
+static void tell(datagram_channel *self, int report)
 {
-    weir__counter_add(&self->unreachable, 1);
-    weir__pipeline_fire_code(&self->socket.channel, code, "a datagram did not get there");
+    weir__pipeline_fire_code(&self->socket.channel, report, "a datagram did not get there");
 }
 
 /* Reading -------------------------------------------------------------------------------------- */
@@ -105,10 +105,12 @@ static void on_received(weir_io_op *op, const weir_io_result *result)
         deliver(self, result);
     if (result->is_armed || weir__socket_landed(&self->socket) || result->buf != NULL)
         return;
-    if (is_report(result->code))
-        report(self, result->code);
-    else if (result->code != -ECANCELED)
+    if (is_report(result->code)) {
+        weir__counter_add(&self->unreachable, 1);
+        tell(self, result->code);
+    } else if (result->code != -ECANCELED) {
         weir__retry_later(&self->retry, &self->socket, result->code);
+    }
     if (channel->is_reading)
         datagram_start_reading(channel);
 }
@@ -124,8 +126,8 @@ static void on_batch_end(weir_io_op *op)
 
 /* Sending -------------------------------------------------------------------------------------- */
 
-/* Those that do not fit into the pieces wait for the next send, but for a first one that never
- * will: it gets no piece, and the kernel refuses or sends it as it is. */
+/* One that does not fit into the pieces ends the batch; the first never will, and then nothing is
+ * sent. */
 static bool next_datagram(weir_io_op *op, unsigned n, weir_io_datagram *to, struct iovec *pieces,
                           int max)
 {
@@ -147,7 +149,7 @@ static bool next_datagram(weir_io_op *op, unsigned n, weir_io_datagram *to, stru
     int count = length > 0 ? weir_buf_iovec(content, weir_buf_reader(content), length, pieces, max,
                                             &covered)
                            : 0;
-    if (count < 0 || (n > 0 && covered < length))
+    if (count < 0 || covered < length)
         return false;
     to->piece_count = count;
     return true;
@@ -170,44 +172,59 @@ static void fail_first(datagram_channel *self, int code)
     weir__outbound_remove(queue, self->socket.channel.spare, code);
 }
 
-/* -EMSGSIZE is the datagram's own fault here, when reports are another's. */
-static void settle(datagram_channel *self, int code, int *reports)
+/* Whether it is about one that was sent before: -EMSGSIZE is this one's own fault, and a Unix
+ * socket knows at once. */
+static bool is_about_another(const datagram_channel *self, int code)
 {
-    if (code >= 0)
+    return code != -EMSGSIZE && is_report(code) && self->socket.is_peer_known &&
+           self->socket.family != AF_UNIX;
+}
+
+/* What came of a send: 0, or a report to be told when the sending is over, for whoever hears it may
+ * do anything; then the same is to be tried again. */
+static int settle(datagram_channel *self, int code, int *reports)
+{
+    if (code < 0 && is_about_another(self, code) && ++*reports <= MOST_REPORTS) {
+        weir__counter_add(&self->unreachable, 1);
+        return code;
+    }
+    if (code > 0)
         account(self, code);
-    else if (code != -EMSGSIZE && is_report(code) && self->socket.is_peer_known &&
-             ++*reports <= MOST_REPORTS)
-        report(self, code); /* and the same is tried again */
     else
-        fail_first(self, code);
+        fail_first(self, code < 0 ? code : -EMSGSIZE);
+    return 0;
 }
 
 static void datagram_flush(weir_channel *channel)
 {
     datagram_channel *self = datagrams_of(channel);
-    int reports = 0, code = 0;
+    int reports = 0, report = 0, code = 0;
     while (!self->socket.out.is_in_flight && code != WEIR_IO_PENDING &&
            weir__outbound_current(&channel->outbound, channel->spare) != NULL) {
         self->socket.out.kind = WEIR_IO_SEND_DATAGRAMS;
         self->socket.out.next_datagram = next_datagram;
         code = weir__io_submit(weir__socket_io(&self->socket), &self->socket.out);
-        if (code != WEIR_IO_PENDING)
-            settle(self, code, &reports);
+        int told = code != WEIR_IO_PENDING ? settle(self, code, &reports) : 0;
+        report = told < 0 ? told : report;
     }
     weir__channel_sent(channel, 0);
+    if (report < 0)
+        tell(self, report);
 }
 
 static void on_sent(weir_io_op *op, const weir_io_result *result)
 {
     datagram_channel *self = datagrams_of(&weir__socket_of_out(op)->channel);
     weir_channel *channel = &self->socket.channel;
-    int reports = 0;
-    if (result->code != -ECANCELED && !weir__channel_is_closing(channel)) {
-        settle(self, result->code, &reports);
+    int reports = 0, report = 0;
+    if (result->code != -ECANCELED) {
+        report = settle(self, result->code, &reports);
         weir__channel_sent(channel, 0);
     }
     if (!weir__socket_landed(&self->socket))
         weir__channel_resume_output(channel);
+    if (report < 0)
+        tell(self, report);
 }
 
 static bool datagram_takes(const weir_channel *channel, const weir_msg *msg)
