@@ -229,8 +229,11 @@ static void on_sent(weir_io_op *op, const weir_io_result *result)
 
 static bool datagram_takes(const weir_channel *channel, const weir_msg *msg)
 {
-    (void)channel;
-    return msg->type == &weir_datagram_type || msg->type == &weir_buf_type;
+    if (msg->type != &weir_datagram_type)
+        return msg->type == &weir_buf_type;
+    /* Only UDP cuts; the others would send it whole. */
+    return ((const weir_datagram *)msg)->segment_bytes == 0 ||
+           channel->transport == &weir__udp_transport;
 }
 
 /* Binding and connecting ----------------------------------------------------------------------- */
