@@ -14,7 +14,8 @@
 
 typedef struct datagram_channel {
     weir_socket socket;
-    weir_address local;
+    weir_address local; /* while it is connected, the one that is used for that */
+    weir_address bound; /* none: it was not, the kernel chooses */
     weir_retry retry;
     uint32_t max_bytes;
     bool delivers_truncated;
@@ -53,6 +54,8 @@ static void pass_on(datagram_channel *self, weir_buf *content, const weir_io_res
     if (result->address != NULL)
         weir_address_from_sockaddr(&datagram->sender, result->address, result->address_length);
     if (result->recipient != NULL) {
+        if (weir_address_port(&self->local) == 0) /* the kernel has chosen one with a send */
+            weir__socket_local_address(channel, &self->local);
         datagram->recipient = *result->recipient;
         weir_address_set_port(&datagram->recipient, weir_address_port(&self->local));
     }
@@ -239,11 +242,12 @@ static bool datagram_takes(const weir_channel *channel, const weir_msg *msg)
 /* Binding and connecting ----------------------------------------------------------------------- */
 
 /* A socket for all addresses is told by the kernel which one each datagram was for. */
-static void ask_for_recipients(datagram_channel *self)
+static void learn_address(datagram_channel *self)
 {
     weir_sys *sys = self->socket.sys;
     const int on = 1;
     int fd = self->socket.file.fd;
+    weir__socket_local_address(&self->socket.channel, &self->local);
     if (!weir_address_is_any(&self->local))
         return;
     if (self->socket.family == AF_INET)
@@ -252,12 +256,23 @@ static void ask_for_recipients(datagram_channel *self)
         sys->setsockopt(sys, fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
 }
 
+static int bind_now(datagram_channel *self, const weir_address *local)
+{
+    int code = weir__socket_bind(&self->socket, local);
+    if (code == 0)
+        weir__socket_local_address(&self->socket.channel, &self->bound);
+    return code;
+}
+
 static int datagram_attach(weir_channel *channel)
 {
     datagram_channel *self = datagrams_of(channel);
+    weir_address remote;
     if (self->socket.is_connected) {
-        weir__socket_local_address(channel, &self->local);
-        ask_for_recipients(self);
+        learn_address(self);
+        self->socket.is_peer_known = weir__socket_remote_address(channel, &remote) == 0;
+        if (!self->socket.is_peer_known)
+            self->bound = self->local;
     }
     return weir__socket_attach(channel);
 }
@@ -265,10 +280,9 @@ static int datagram_attach(weir_channel *channel)
 static void datagram_bind(weir_channel *channel, const weir_address *local, weir_promise *promise)
 {
     datagram_channel *self = datagrams_of(channel);
-    int code = weir__socket_bind(&self->socket, local);
+    int code = bind_now(self, local);
     if (code == 0) {
-        weir__socket_local_address(channel, &self->local);
-        ask_for_recipients(self);
+        learn_address(self);
         self->socket.is_connected = true;
     }
     weir__promise_end(promise, code);
@@ -286,11 +300,11 @@ static void datagram_connect(weir_channel *channel, const weir_address *remote,
     const struct sockaddr *address = weir_address_sockaddr(remote, &length);
     int code = address == NULL ? -EINVAL : 0;
     if (code == 0 && local != NULL)
-        code = weir__socket_bind(&self->socket, local);
+        code = bind_now(self, local);
     if (code == 0)
         code = sys->connect(sys, self->socket.file.fd, address, (socklen_t)length);
     if (code == 0) {
-        weir__socket_local_address(channel, &self->local);
+        learn_address(self);
         self->socket.is_peer_known = self->socket.is_connected = true;
     }
     weir__promise_end(promise, code);
@@ -298,7 +312,21 @@ static void datagram_connect(weir_channel *channel, const weir_address *remote,
         weir__channel_activate(channel);
 }
 
-/* It stays bound to its address, and hears everybody again. */
+/* With the connection the kernel forgets a port that it has chosen itself, also for who was bound
+ * to it before: that one gets it back. */
+static int keep_port(datagram_channel *self)
+{
+    weir_socket *socket = &self->socket;
+    size_t length;
+    const struct sockaddr *address = weir_address_sockaddr(&self->bound, &length);
+    weir__socket_local_address(&socket->channel, &self->local);
+    if (address == NULL || socket->family == AF_UNIX || weir_address_port(&self->local) != 0)
+        return 0;
+    return socket->sys->bind(socket->sys, socket->file.fd, address, (socklen_t)length);
+}
+
+/* It hears everybody again, at the address that it was bound to. If it was to none, the next send
+ * gets it one. */
 static void datagram_disconnect(weir_channel *channel, weir_promise *promise)
 {
     datagram_channel *self = datagrams_of(channel);
@@ -307,8 +335,11 @@ static void datagram_disconnect(weir_channel *channel, weir_promise *promise)
                    ? self->socket.sys->connect(self->socket.sys, self->socket.file.fd, &nobody,
                                                sizeof nobody)
                    : -ENOTCONN;
-    if (code == 0)
+    if (code == 0) {
         self->socket.is_peer_known = false;
+        code = keep_port(self);
+        learn_address(self);
+    }
     weir__promise_end(promise, code);
 }
 
