@@ -17,8 +17,9 @@ typedef struct datagram_channel {
     weir_address local; /* while it is connected, the one that is used for that */
     weir_address bound; /* none: it was not, the kernel chooses */
     weir_retry retry;
-    uint32_t max_bytes;
-    bool delivers_truncated;
+    _Atomic(uint32_t) max_bytes; /* others read these two */
+    _Atomic(bool) delivers_truncated;
+    bool has_passed_on; /* something, in this batch */
     bool is_offloading; /* the kernel may put several together */
     _Atomic(uint64_t) truncated, unreachable;
 } datagram_channel;
@@ -43,7 +44,8 @@ static void tell(datagram_channel *self, int report)
 
 /* Reading -------------------------------------------------------------------------------------- */
 
-static void pass_on(datagram_channel *self, weir_buf *content, const weir_io_result *result)
+static void pass_on(datagram_channel *self, weir_buf *content, const weir_io_result *result,
+                    bool is_truncated)
 {
     weir_channel *channel = &self->socket.channel;
     weir_datagram *datagram = weir_datagram_new(content, &self->local, NULL);
@@ -59,8 +61,25 @@ static void pass_on(datagram_channel *self, weir_buf *content, const weir_io_res
         datagram->recipient = *result->recipient;
         weir_address_set_port(&datagram->recipient, weir_address_port(&self->local));
     }
-    datagram->is_truncated = result->is_truncated;
+    datagram->is_truncated = is_truncated;
+    self->has_passed_on = true;
     weir__channel_read(channel, &datagram->msg);
+}
+
+/* One that is too long is dropped, or cut: by the kernel, unless that has put several together. */
+static void pass_on_or_drop(datagram_channel *self, weir_buf *content, const weir_io_result *result)
+{
+    bool is_too_long = weir_buf_readable(content) > self->max_bytes;
+    bool is_truncated = result->is_truncated || is_too_long;
+    if (is_truncated)
+        weir__counter_add(&self->truncated, 1);
+    if (is_truncated && !self->delivers_truncated) {
+        weir_buf_release(content);
+        return;
+    }
+    if (is_too_long)
+        weir_buf_set_writer(content, weir_buf_reader(content) + self->max_bytes);
+    pass_on(self, content, result, is_truncated);
 }
 
 /* The kernel has put several together: each is a message of its own. */
@@ -72,22 +91,19 @@ static void pass_on_segments(datagram_channel *self, const weir_io_result *resul
         size_t length = left < result->segment_bytes ? left : result->segment_bytes;
         if (weir_buf_read_slice(result->buf, length, &piece) < 0)
             break;
-        pass_on(self, piece, result);
+        pass_on_or_drop(self, piece, result);
     }
     weir_buf_release(result->buf);
 }
 
 static void deliver(datagram_channel *self, const weir_io_result *result)
 {
-    if (result->is_truncated)
-        weir__counter_add(&self->truncated, 1);
-    if (weir__channel_is_closing(&self->socket.channel) ||
-        (result->is_truncated && !self->delivers_truncated))
+    if (weir__channel_is_closing(&self->socket.channel))
         weir_buf_release(result->buf);
     else if (result->segment_bytes > 0)
         pass_on_segments(self, result);
     else
-        pass_on(self, result->buf, result);
+        pass_on_or_drop(self, result->buf, result);
 }
 
 static void datagram_start_reading(weir_channel *channel)
@@ -121,7 +137,10 @@ static void on_received(weir_io_op *op, const weir_io_result *result)
 static void on_batch_end(weir_io_op *op)
 {
     weir_channel *channel = &weir__socket_of_in(op)->channel;
-    if (!weir__channel_is_closing(channel))
+    datagram_channel *self = datagrams_of(channel);
+    bool has_passed_on = self->has_passed_on;
+    self->has_passed_on = false;
+    if (has_passed_on && !weir__channel_is_closing(channel))
         weir__channel_read_complete(channel);
     if (channel->is_reading)
         datagram_start_reading(channel);
