@@ -17,9 +17,12 @@ WEIR_BEGIN_DECLS
  * `sender` says which address of this machine it should come from, none lets the kernel choose. To
  * a connected channel plain buffers can be written, too.
  *
- * Datagrams are lost one by one: a write that fails does not close the channel. What the other
- * side's machine answers ("port unreachable") is told to a connected channel's on_error as
- * -ECONNREFUSED.
+ * On a channel for both families an IPv4 address that is read has the form of IPv6, as with a
+ * listener's peers (see weir_address_unmap); in what is written both forms will do.
+ *
+ * Datagrams are lost one by one: a write that fails does not close the channel. -EMSGSIZE is one
+ * that is too long, or in more than 1,024 pieces. What the other side's machine answers ("port
+ * unreachable") is told to a connected channel's on_error as -ECONNREFUSED.
  */
 typedef struct weir_datagram {
     weir_msg msg;      /* of type weir_datagram_type */
@@ -37,7 +40,8 @@ WEIR_API extern const weir_msg_type weir_datagram_type;
 WEIR_API weir_datagram *weir_datagram_new(weir_buf *content, const weir_address *recipient,
                                           const weir_address *sender);
 
-/** The answer to one that was read: to its sender, from the address it was sent to. */
+/** The answer to one that was read: to its sender, from the address it was sent to, if that is not
+ * a multicast group. NULL without memory, and then the content is still the caller's. */
 WEIR_API weir_datagram *weir_datagram_answer(const weir_datagram *datagram, weir_buf *content);
 
 /** Joins or leaves a multicast group on an interface (its index; 0: the system's choice); with a

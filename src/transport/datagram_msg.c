@@ -40,5 +40,7 @@ weir_datagram *weir_datagram_new(weir_buf *content, const weir_address *recipien
 
 weir_datagram *weir_datagram_answer(const weir_datagram *datagram, weir_buf *content)
 {
-    return weir_datagram_new(content, &datagram->sender, &datagram->recipient);
+    /* Nobody is a group: that answer comes from where the kernel chooses. */
+    bool is_to_group = weir_address_is_multicast(&datagram->recipient);
+    return weir_datagram_new(content, &datagram->sender, is_to_group ? NULL : &datagram->recipient);
 }
