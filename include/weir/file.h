@@ -7,7 +7,6 @@
 #include <weir/buf.h>
 #include <weir/error.h>
 #include <weir/msg.h>
-#include <weir/node.h>
 
 WEIR_BEGIN_DECLS
 
@@ -24,20 +23,17 @@ struct weir_file_region {
     uint64_t offset, length;
 
     /* Yours to set before it is written; NULL: nothing is told. Called on the channel's loop, now
-     * and then, when more has gone: `sent` of the bytes, in all. */
+     * and then, when more has gone: `sent` of the bytes, in all. If it is written to several
+     * channels, each of them tells of its own. */
     void (*on_progress)(weir_file_region *region, uint64_t sent, void *arg);
     void *arg;
-
-    /* weir's: */
-    weir_notice notice;
-    uint64_t sent;
-    bool is_queued;
 };
 
 WEIR_API extern const weir_msg_type weir_file_region_type;
 
 /** Opens a file; `length` 0 is all from the offset on. -EINVAL when the offset or the length is
- * behind its end, -EISDIR, -ENOMEM, or why it cannot be opened; `error` names the path. Any thread.
+ * behind its end or it is no regular file, -EISDIR, -ENOMEM, or why it cannot be opened; `error`
+ * names the path. Any thread.
  */
 WEIR_API int weir_file_region_open(weir_file_region **region, const char *path, uint64_t offset,
                                    uint64_t length, weir_error *error);

@@ -12,11 +12,21 @@
 #include <errno.h>
 
 /* More at once would keep other channels waiting. */
-#define MOST_FILE_BYTES (1024 * 1024)
+#define MOST_FILE_BYTES ((size_t)1024 * 1024)
+
+/* How far one write of a region has got; there until the last of it was told. */
+typedef struct progress {
+    weir_notice notice;
+    weir_file_region *region;
+    uint64_t sent;
+    bool is_queued;
+    bool is_over; /* the write is, so nobody else holds this */
+} progress;
 
 typedef struct weir_sending {
     weir_io_region region;
     weir_io_parcel parcel;
+    progress *progress; /* of the region that is being sent, if somebody wants to know */
 } weir_sending;
 
 bool weir__sending_takes(const weir_socket *self, const weir_msg *msg)
@@ -25,8 +35,39 @@ bool weir__sending_takes(const weir_socket *self, const weir_msg *msg)
            (msg->type == &weir_descriptors_type && self->family == AF_UNIX);
 }
 
-static void prepare_region(weir_socket *self, const weir_file_region *region)
+static void free_progress(progress *self)
 {
+    weir_msg_release(&self->region->msg);
+    weir__free(self);
+}
+
+static void end_progress(weir_sending *self)
+{
+    progress *ended = self->progress;
+    self->progress = NULL;
+    if (ended == NULL)
+        return;
+    ended->is_over = true;
+    if (!ended->is_queued)
+        free_progress(ended);
+}
+
+static int begin_progress(weir_sending *self, weir_file_region *region)
+{
+    progress *begun = weir__zalloc(sizeof *begun);
+    if (begun == NULL)
+        return -ENOMEM;
+    weir_msg_retain(&region->msg);
+    begun->region = region;
+    self->progress = begun;
+    return 0;
+}
+
+static int prepare_region(weir_socket *self, weir_file_region *region)
+{
+    if (region->on_progress != NULL && self->sending->progress == NULL &&
+        begin_progress(self->sending, region) < 0)
+        return -ENOMEM;
     uint64_t sent = self->channel.outbound.first->sent;
     uint64_t left = region->length - sent;
     self->sending->region = (weir_io_region){
@@ -36,6 +77,7 @@ static void prepare_region(weir_socket *self, const weir_file_region *region)
     };
     self->out.kind = WEIR_IO_SEND_FILE;
     self->out.region = &self->sending->region;
+    return 0;
 }
 
 static int prepare_parcel(weir_socket *self, const weir_descriptors *parcel)
@@ -65,27 +107,33 @@ int weir__sending_prepare(weir_socket *self, weir_msg *msg)
         return -ENOMEM;
     if (msg->type == &weir_descriptors_type)
         return prepare_parcel(self, (weir_descriptors *)msg);
-    prepare_region(self, (weir_file_region *)msg);
-    return 0;
+    return prepare_region(self, (weir_file_region *)msg);
 }
 
 /* Told behind the callback under way, once for all that has gone until then. */
 static void tell_progress(weir_notice *notice)
 {
-    weir_file_region *region = WEIR_CONTAINER(notice, weir_file_region, notice);
-    region->is_queued = false;
-    region->on_progress(region, region->sent, region->arg);
+    progress *self = WEIR_CONTAINER(notice, progress, notice);
+    weir_file_region *region = self->region;
+    uint64_t sent = self->sent;
+    weir_msg_retain(&region->msg);
+    self->is_queued = false;
+    if (self->is_over)
+        free_progress(self);
+    region->on_progress(region, sent, region->arg);
     weir_msg_release(&region->msg);
 }
 
-static void queue_progress(weir_file_region *region)
+static void queue_progress(progress *self, uint64_t sent)
 {
-    if (region->on_progress == NULL || region->is_queued)
+    if (self == NULL)
         return;
-    region->is_queued = true;
-    region->notice.run = tell_progress;
-    weir_msg_retain(&region->msg);
-    weir__notice_queue(&region->notice);
+    self->sent = sent;
+    if (self->is_queued)
+        return;
+    self->is_queued = true;
+    self->notice.run = tell_progress;
+    weir__notice_queue(&self->notice);
 }
 
 static int region_sent(weir_socket *self, weir_file_region *region, int sent)
@@ -95,11 +143,12 @@ static int region_sent(weir_socket *self, weir_file_region *region, int sent)
     if (sent == 0 && entry->sent < region->length)
         return WEIR_EOF;
     entry->sent += (size_t)sent;
-    region->sent = entry->sent;
     weir__counter_add(&channel->outbound.bytes_out, (uint64_t)sent);
-    queue_progress(region);
-    if (entry->sent == region->length)
+    queue_progress(self->sending->progress, entry->sent);
+    if (entry->sent == region->length) {
+        end_progress(self->sending);
         weir__outbound_remove(&channel->outbound, channel->spare, 0);
+    }
     return 0;
 }
 
@@ -123,6 +172,8 @@ int weir__sending_sent(weir_socket *self, int sent)
 
 void weir__sending_end(weir_socket *self)
 {
+    if (self->sending != NULL)
+        end_progress(self->sending);
     weir__free(self->sending);
     self->sending = NULL;
 }
