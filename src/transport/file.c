@@ -35,8 +35,8 @@ static int measure(weir_sys *sys, int fd, const char *path, uint64_t offset, uin
 {
     struct stat facts;
     int code = sys->fstat(sys, fd, &facts);
-    if (code == 0 && S_ISDIR(facts.st_mode))
-        code = -EISDIR;
+    if (code == 0 && !S_ISREG(facts.st_mode))
+        code = S_ISDIR(facts.st_mode) ? -EISDIR : -EINVAL;
     if (code < 0)
         return weir_error_set(error, code, "file", "%s: %s", path, weir_error_text(code));
     uint64_t size = (uint64_t)facts.st_size;
@@ -55,7 +55,8 @@ int weir_file_region_open(weir_file_region **region, const char *path, uint64_t 
     weir_sys *sys = weir__sys_linux();
     if (region == NULL || path == NULL)
         return weir_error_set(error, -EINVAL, "file", "there is no path");
-    int fd = sys->open(sys, path, O_RDONLY);
+    /* A pipe of that name must not keep this thread waiting for somebody to write to it. */
+    int fd = sys->open(sys, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return weir_error_set(error, fd, "file", "%s cannot be opened: %s", path,
                               weir_error_text(fd));
