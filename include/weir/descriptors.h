@@ -16,7 +16,8 @@ WEIR_BEGIN_DECLS
  * Bytes, and descriptors that travel with the first of them. Written to a Unix stream, they are
  * closed here when the kernel has them. A channel with the option max_descriptors reads such a
  * message when descriptors come; those that are more than that are closed, and without the option
- * all of them.
+ * all of them. Bytes that were sent before may stand in front of those in the same message, for the
+ * kernel does not keep them apart.
  */
 typedef struct weir_descriptors {
     weir_msg msg; /* of type weir_descriptors_type */
