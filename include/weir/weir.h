@@ -24,6 +24,7 @@
 #include <weir/executor.h>
 #include <weir/fault.h>
 #include <weir/file.h>
+#include <weir/file_bytes.h>
 #include <weir/future.h>
 #include <weir/group.h>
 #include <weir/handler.h>
