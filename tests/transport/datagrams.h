@@ -342,4 +342,35 @@ static inline int send_text(weir_channel *channel, const char *text, const weir_
     return send_buf(channel, text_buf(text), to);
 }
 
+/* Faults --------------------------------------------------------------------------------------- */
+
+/* Which of the calls of a name fail, on whichever thread: set while they run, so that nobody may
+ * find it half set, or gone. */
+static struct {
+    _Atomic(const char *) call;
+    atomic_int code, first, last, seen;
+} fault;
+
+static inline int fail_some(void *arg, const char *call, size_t *length)
+{
+    (void)arg;
+    (void)length;
+    if (strcmp(call, atomic_load(&fault.call)) != 0)
+        return 0;
+    int nth = atomic_fetch_add(&fault.seen, 1) + 1;
+    return nth >= atomic_load(&fault.first) && nth <= atomic_load(&fault.last)
+               ? atomic_load(&fault.code)
+               : 0;
+}
+
+static inline void fail_from_to(const char *call, int code, int first, int last)
+{
+    atomic_store(&fault.call, call);
+    atomic_store(&fault.code, code);
+    atomic_store(&fault.first, first);
+    atomic_store(&fault.last, last);
+    atomic_store(&fault.seen, 0);
+    weir_fault_set(fail_some, NULL);
+}
+
 #endif

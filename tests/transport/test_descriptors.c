@@ -307,14 +307,16 @@ static void closing_before_they_went_closes_them(void **state)
 static void without_memory_they_are_closed_with_the_channel(void **state)
 {
     pair p = pair_open(state, 4);
+    assert_int_equal(send_msg(p.a->channel, &text_buf("warm")->msg), 0);
+    WAIT_FOR(length_of(p.b) == 4); /* the loop has its pool now */
     blocker held;
     block(&held, weir_loop_executor(weir_channel_loop(p.b->channel)));
     assert_int_equal(send_msg(p.a->channel, &parcel_of(3, text_buf("x"))->msg), 0);
     settle_channel(p.a->channel);
-    harness_fail_nth("alloc", 1, -ENOMEM);
+    fail_from_to("alloc", -ENOMEM, 1, 1);
     unblock(&held);
     WAIT_FOR(atomic_load(&p.b->errors) == 1);
-    harness_fail_end();
+    weir_fault_set(NULL, NULL);
     assert_int_equal(atomic_load(&p.b->last_error), -ENOMEM);
     assert_int_equal(weir_future_await(weir_channel_closed(p.b->channel)), 0);
     pair_close(&p);
@@ -336,10 +338,10 @@ static void a_send_that_fails_closes_them(void **state)
         blocker held;
         block(&held, weir_loop_executor(weir_channel_loop(p.a->channel)));
         weir_channel_flush(p.a->channel);
-        harness_fail_nth(calls[i].call, 1, calls[i].code);
+        fail_from_to(calls[i].call, calls[i].code, 1, 1);
         unblock(&held);
         assert_int_equal(end_of(promise), calls[i].expected);
-        harness_fail_end();
+        weir_fault_set(NULL, NULL);
         if (calls[i].expected == 0)
             WAIT_FOR(atomic_load(&p.b->count) == 1);
         pair_close(&p);

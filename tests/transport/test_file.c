@@ -598,7 +598,7 @@ static void a_failing_call_ends_the_channel_and_the_promise(void **state)
         { "alloc", -ENOMEM, -ENOMEM },
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        for (unsigned nth = 1; nth <= 2; nth++) {
+        for (int nth = 1; nth <= 2; nth++) {
             int fds[2];
             test_file file = file_of(1500000);
             weir_group *group = group_of(state, 1);
@@ -610,14 +610,14 @@ static void a_failing_call_ends_the_channel_and_the_promise(void **state)
             region->arg = &meter_of;
             weir_promise *promise = write_msg(a->channel, &region->msg);
             settle_channel(a->channel);
-            harness_fail_nth(calls[i].call, nth, calls[i].code);
+            fail_from_to(calls[i].call, calls[i].code, nth, nth);
             weir_channel_flush(a->channel);
             if (calls[i].expected == 0)
                 expect_file(fds[1], 0, 1500000);
             else
                 close(fds[1]); /* else a send that goes on would wait */
             int code = end_of(promise);
-            harness_fail_end();
+            weir_fault_set(NULL, NULL);
             /* Which allocation fails is not said: it may be one that is not needed. */
             if (calls[i].expected == 0)
                 assert_int_equal(code, 0);
