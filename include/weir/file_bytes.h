@@ -22,7 +22,7 @@ WEIR_BEGIN_DECLS
  *
  * Reading may wait for the disk: with an executor of its own, the loop does not.
  */
-extern WEIR_API const weir_handler_type weir_file_bytes_type;
+extern WEIR_API const weir_handler_type weir_file_bytes_handler;
 
 WEIR_END_DECLS
 

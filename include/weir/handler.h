@@ -51,7 +51,8 @@ typedef struct weir_handler_type {
     void (*on_read)(weir_ctx *ctx, weir_msg *msg);
     void (*on_read_complete)(weir_ctx *ctx); /* the last on_read for now has been */
     void (*on_event)(weir_ctx *ctx, weir_msg *event);
-    void (*on_writability)(weir_ctx *ctx); /* weir_channel_is_writable has changed */
+    void (*on_writability)(weir_ctx *ctx); /* weir_channel_is_writable has changed, for a while at
+                                              least */
     void (*on_inactive)(weir_ctx *ctx);
     void (*on_unregistered)(weir_ctx *ctx);
     void (*on_error)(weir_ctx *ctx, const weir_error *error);

@@ -5,9 +5,11 @@
 _Atomic(weir_fault_fn) weir__fault_fn;
 static _Atomic(void *) fault_arg;
 
+/* A thread that has read the function before keeps the argument that belongs to it. */
 void weir_fault_set(weir_fault_fn fn, void *arg)
 {
-    atomic_store(&fault_arg, arg);
+    if (fn != NULL)
+        atomic_store(&fault_arg, arg);
     atomic_store(&weir__fault_fn, fn);
 }
 

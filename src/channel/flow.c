@@ -248,16 +248,15 @@ void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise)
 
 /* Writability ---------------------------------------------------------------------------------- */
 
-/* Crossings that undid each other meanwhile are nobody's concern. */
+/* Also when it is by now as it was before: somebody may have seen that it was not writable, and
+ * wait to hear that it is. */
 void weir__channel_tell_writability(weir_notice *notice)
 {
     weir_channel *channel = WEIR_CONTAINER(notice, weir_channel, writability);
     channel->is_writability_queued = false;
-    if (channel->is_told_unwritable != is_unwritable(channel)) {
-        channel->is_told_unwritable = is_unwritable(channel);
-        if (!weir__channel_is_closing(channel))
-            weir__pipeline_fire(channel, WEIR_EV_WRITABILITY);
-    }
+    channel->is_told_unwritable = is_unwritable(channel);
+    if (!weir__channel_is_closing(channel))
+        weir__pipeline_fire(channel, WEIR_EV_WRITABILITY);
     weir_channel_release(channel);
 }
 
@@ -295,11 +294,14 @@ int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_wr
     return 0;
 }
 
-/* With what other threads have written, and the loop has not seen yet. */
+/* For other threads with what they have written, and the loop has not seen yet; handlers are told
+ * about the queue alone, and so that is what they see. */
 size_t weir__channel_pending_bytes(const weir_channel *channel)
 {
-    return weir__outbound_bytes(&channel->outbound) +
-           atomic_load_explicit(&channel->inbox_bytes, memory_order_relaxed);
+    size_t bytes = weir__outbound_bytes(&channel->outbound);
+    if (!weir__channel_is_mine(channel))
+        bytes += atomic_load_explicit(&channel->inbox_bytes, memory_order_relaxed);
+    return bytes;
 }
 
 bool weir_channel_is_writable(const weir_channel *channel)

@@ -300,7 +300,7 @@ static void file_bytes_shutdown(weir_ctx *ctx, weir_promise *promise)
     file_bytes_flush(ctx);
 }
 
-const weir_handler_type weir_file_bytes_type = {
+const weir_handler_type weir_file_bytes_handler = {
     .name = "file bytes",
     .state_size = sizeof(file_bytes),
     .added = file_bytes_added,

@@ -194,7 +194,7 @@ static int try_datagrams(weir_io *io, weir_io_op *op, weir_io_arena *arena, unsi
             weir_buf_release(arena->in.results[i].buf);
     }
     op->datagrams.expected = came == room ? 2 * room : came;
-    *may_have_more = came == room;
+    *may_have_more = code < 0 || came == room;
     return code == 0 ? -EAGAIN : code;
 }
 

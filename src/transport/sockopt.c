@@ -107,13 +107,8 @@ int weir__sockopt_get(weir_sys *sys, int fd, int family, weir_option option, int
     socklen_t length = is_linger ? sizeof linger : sizeof number;
     if (find(family, option, &level, &name) == NULL)
         return -ENOPROTOOPT;
-    if (option == WEIR_OPTION_MULTICAST_INTERFACE && family == AF_INET) {
-        struct ip_mreqn request = { 0 };
-        length = sizeof request;
-        int code = sys->getsockopt(sys, fd, level, name, &request, &length);
-        *value = request.imr_ifindex;
-        return code;
-    }
+    if (option == WEIR_OPTION_MULTICAST_INTERFACE && family == AF_INET)
+        return -ENOPROTOOPT; /* Linux tells an address of it, if that, and not which it is */
     int code = sys->getsockopt(sys, fd, level, name, is_linger ? (void *)&linger : &number,
                                &length);
     if (code < 0)

@@ -41,7 +41,7 @@ static weir_file_region *region_of(size_t length, size_t said)
 
 static int add_file_bytes(weir_channel *channel, void *arg)
 {
-    return weir_pipeline_add_last(weir_channel_pipeline(channel), "files", &weir_file_bytes_type,
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "files", &weir_file_bytes_handler,
                                   arg);
 }
 
@@ -359,7 +359,7 @@ static const weir_handler_type changer = { .name = "changer", .write = change_by
 static int add_both(weir_channel *channel, void *arg)
 {
     weir_pipeline *pipeline = weir_channel_pipeline(channel);
-    weir_handler_config config = { .type = &weir_file_bytes_type, .place = WEIR_PLACE_LAST };
+    weir_handler_config config = { .type = &weir_file_bytes_handler, .place = WEIR_PLACE_LAST };
     config.group = arg;
     int code = weir_pipeline_add_last(pipeline, "changer", &changer, NULL);
     return code < 0 ? code : weir_pipeline_add(pipeline, &config, NULL);
