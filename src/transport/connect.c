@@ -13,23 +13,28 @@
 typedef struct weir_connecting {
     weir_socket *socket;
     weir_address remote;
-    weir_promise *promise;    /* the channel's, which that of the caller follows */
+    weir_promise *promise;    /* NULL: nobody waits for it */
     weir_listener on_promise; /* somebody may cancel it */
     weir_timer timer;
     int failure;   /* why it was given up: 0, it was not */
-    bool is_heard; /* on_promise was called */
+    bool is_heard; /* on_promise was called, or there is no promise */
 } weir_connecting;
 
-/* Takes the connect off the socket; its promise is completed with the code. */
-static void end_connect(weir_connecting *self, int code)
+/* Takes the connect off the socket and completes its promise with the code, which is another one
+ * when somebody cancels it in the last moment. */
+static int end_connect(weir_connecting *self, int code)
 {
     weir_promise *promise = self->promise;
     self->socket->connecting = NULL;
     weir_timer_cancel(&self->timer);
     if (self->is_heard)
-        weir__free(self);
-    weir_promise_set(promise, code); /* then on_promise frees it */
+        weir__free(self); /* else on_promise does, which is still to come */
+    if (promise == NULL)
+        return code;
+    if (weir_promise_set(promise, code) < 0 && code == 0)
+        code = -ECANCELED;
     weir_promise_release(promise);
+    return code;
 }
 
 static void finish(weir_connecting *self, int code)
@@ -40,9 +45,7 @@ static void finish(weir_connecting *self, int code)
         code = WEIR_ECLOSED;
     else if (self->failure < 0)
         code = self->failure;
-    else if (weir_future_is_done(weir_promise_future(self->promise)))
-        code = -ECANCELED;
-    end_connect(self, code);
+    code = end_connect(self, code);
     if (weir__channel_is_closing(channel))
         return;
     if (code < 0) {
@@ -107,22 +110,38 @@ static int begin(weir_connecting *self, const weir_address *local)
     return code;
 }
 
-/* The promise of the caller may have its listeners anywhere; this one has them here. */
+/* The promise of the caller may have its listeners anywhere; one that follows it has them here. */
+static int follow(weir_connecting *self, weir_promise *promise)
+{
+    weir_channel *channel = &self->socket->channel;
+    weir_promise *own = weir_channel_promise(channel);
+    int code = own != NULL ? weir_promise_follow(own, weir_promise_future(promise)) : -ENOMEM;
+    if (code == 0) {
+        self->promise = weir_promise_retain(promise);
+        self->on_promise.done = on_promise;
+        weir_channel_retain(channel);
+        weir_future_listen(weir_promise_future(own), &self->on_promise);
+    } else {
+        weir__promise_end(own, code);
+    }
+    weir_promise_release(own);
+    return code;
+}
+
 static weir_connecting *prepare(weir_socket *socket, const weir_address *remote,
                                 weir_promise *promise)
 {
     weir_connecting *self = weir__zalloc(sizeof *self);
-    weir_promise *own = self != NULL ? weir_channel_promise(&socket->channel) : NULL;
-    if (own == NULL ||
-        (promise != NULL && weir_promise_follow(promise, weir_promise_future(own)) < 0)) {
-        weir__promise_end(own, -ENOMEM);
-        weir_promise_release(own);
+    if (self == NULL)
+        return NULL;
+    self->socket = socket;
+    self->remote = *remote;
+    self->timer.fire = on_timeout;
+    self->is_heard = promise == NULL;
+    if (promise != NULL && follow(self, promise) < 0) {
         weir__free(self);
         return NULL;
     }
-    *self = (weir_connecting){ .socket = socket, .remote = *remote, .promise = own };
-    self->on_promise.done = on_promise;
-    self->timer.fire = on_timeout;
     return self;
 }
 
@@ -144,9 +163,7 @@ void weir__socket_connect(weir_channel *channel, const weir_address *remote,
         return;
     }
     socket->connecting = self;
-    weir_channel_retain(channel);
     int code = begin(self, local);
-    weir_future_listen(weir_promise_future(self->promise), &self->on_promise);
     if (code != WEIR_IO_PENDING)
         finish(self, code);
 }

@@ -50,8 +50,11 @@ static bool is_full(const listener *self)
  * flag: one of the two sees the other. */
 static bool has_to_wait(listener *self)
 {
-    if (!is_full(self))
+    if (!is_full(self)) {
+        if (atomic_load(&self->is_limited))
+            atomic_store(&self->is_limited, false); /* the limit is another one now */
         return false;
+    }
     if (!atomic_exchange(&self->is_limited, true))
         count(&self->limited);
     if (is_full(self))
@@ -74,6 +77,18 @@ static void go_on(listener *self)
         listener_start_reading(channel);
 }
 
+/* Takes the resuming to the loop that the listener is on, unless it is on its way. Without a loop
+ * there is nobody to resume: then registering it begins to read. */
+static void post_resume(listener *self)
+{
+    weir_channel *channel = &self->socket.channel;
+    if (atomic_exchange(&self->is_resume_posted, true))
+        return;
+    weir_channel_retain(channel);
+    if (weir__channel_post(channel, &self->resume) < 0)
+        self->resume.dropped(&self->resume);
+}
+
 static int on_resume(weir_task *task)
 {
     listener *self = WEIR_CONTAINER(task, listener, resume);
@@ -81,26 +96,26 @@ static int on_resume(weir_task *task)
     atomic_store(&self->is_resume_posted, false);
     if (weir__channel_is_mine(channel))
         go_on(self);
+    else
+        post_resume(self); /* it has gone to another loop meanwhile */
     weir_channel_release(channel);
     return 0;
 }
 
 static void resume_dropped(weir_task *task)
 {
-    weir_channel_release(&WEIR_CONTAINER(task, listener, resume)->socket.channel);
+    listener *self = WEIR_CONTAINER(task, listener, resume);
+    atomic_store(&self->is_resume_posted, false);
+    weir_channel_release(&self->socket.channel);
 }
 
 void weir__listener_child_closed(weir_channel *channel)
 {
     listener *self = listener_of(channel);
     atomic_fetch_sub(&self->connections, 1);
-    if (!atomic_load(&self->is_limited) || is_full(self) ||
-        !atomic_exchange(&self->is_limited, false) ||
-        atomic_exchange(&self->is_resume_posted, true))
-        return;
-    weir_channel_retain(channel);
-    if (weir__channel_post(channel, &self->resume) < 0)
-        weir_channel_release(channel);
+    if (atomic_load(&self->is_limited) && !is_full(self) &&
+        atomic_exchange(&self->is_limited, false))
+        post_resume(self);
 }
 
 /* Trouble -------------------------------------------------------------------------------------- */
@@ -302,8 +317,7 @@ static int listener_get_option(const weir_channel *channel, weir_option option, 
 
 static bool listener_passes_on(const weir_channel *channel, weir_option option)
 {
-    (void)channel;
-    return weir__sockopt_is_inherited(option);
+    return weir__sockopt_is_inherited(weir__socket_of(channel)->family, option);
 }
 
 #define LISTENER(transport_name)                                                                   \
@@ -362,7 +376,7 @@ int weir__listener_steer(weir_channel *channel, uint32_t sockets)
     int result = WEIR_ECLOSED;
     weir__channel_lock(channel);
     if (self->socket.is_open)
-        result = self->socket.sys->setsockopt(self->socket.sys, self->socket.file.fd, SOL_SOCKET,
+        result = self->socket.sys->setsockopt(self->socket.sys, self->socket.fd, SOL_SOCKET,
                                               SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program);
     weir__channel_unlock(channel);
     return result;

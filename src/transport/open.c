@@ -101,7 +101,7 @@ static int number_of(weir_sys *sys, int fd, int name, int *value)
 /* Whether it can be used at once; a negative code when it is something else. */
 static int examine(weir_sys *sys, weir_socket_kind kind, int fd, int *family)
 {
-    int type, is_listening;
+    int type = 0, is_listening = 0;
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
     int code = number_of(sys, fd, SO_DOMAIN, family);
@@ -116,11 +116,11 @@ static int examine(weir_sys *sys, weir_socket_kind kind, int fd, int *family)
     if (type != (kind == WEIR_SOCKET_DATAGRAM ? SOCK_DGRAM : SOCK_STREAM) ||
         (is_listening && kind != WEIR_SOCKET_LISTENER))
         return -EINVAL;
-    if (kind == WEIR_SOCKET_LISTENER)
-        return is_listening;
-    if (sys->getpeername(sys, fd, (struct sockaddr *)&address, &length) == 0)
+    if (is_listening)
         return true;
-    if (kind == WEIR_SOCKET_STREAM)
+    if (sys->getpeername(sys, fd, (struct sockaddr *)&address, &length) == 0)
+        return kind == WEIR_SOCKET_LISTENER ? -EINVAL : true;
+    if (kind != WEIR_SOCKET_DATAGRAM)
         return false;
     /* A datagram socket is bound when it has a port, or a name. */
     weir_address local;

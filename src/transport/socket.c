@@ -11,7 +11,7 @@ void weir__socket_init(weir_socket *self, const weir_transport *transport, weir_
                        weir_sys *sys, int fd, int family)
 {
     self->sys = sys;
-    self->file.fd = fd;
+    self->fd = self->file.fd = fd;
     self->family = (uint8_t)family;
     self->is_open = true;
     self->in.file = self->out.file = &self->file;
@@ -24,7 +24,7 @@ int weir__socket_attach(weir_channel *channel)
 {
     weir_socket *self = weir__socket_of(channel);
     weir_io *io = weir__socket_io(self);
-    int code = io->type->attach(io, &self->file, self->file.fd);
+    int code = io->type->attach(io, &self->file, self->fd);
     self->is_attached = code == 0;
     return code;
 }
@@ -51,10 +51,10 @@ static bool is_busy(const weir_socket *self)
 bool weir__socket_quiesce(weir_channel *channel, bool is_closing)
 {
     weir_socket *self = weir__socket_of(channel);
-    if (!is_busy(self))
+    self->is_quiescing = is_busy(self);
+    if (!self->is_quiescing)
         return true;
     weir_io *io = weir__socket_io(self);
-    self->is_quiescing = true;
     if (self->in.is_in_flight)
         weir__io_cancel(io, &self->in);
     if (self->out.is_in_flight && (is_closing || self->connecting == NULL))
@@ -109,7 +109,7 @@ static int ask(const weir_channel *channel, name_fn name, weir_address *address)
     int code = -EBADF;
     weir__channel_lock(channel);
     if (self->is_open)
-        code = name(self->sys, self->file.fd, (struct sockaddr *)&storage, &length);
+        code = name(self->sys, self->fd, (struct sockaddr *)&storage, &length);
     weir__channel_unlock(channel);
     if (code == 0)
         code = weir_address_from_sockaddr(address, (struct sockaddr *)&storage, length);
@@ -132,10 +132,10 @@ int weir__socket_remote_address(const weir_channel *channel, weir_address *addre
 
 int weir_channel_descriptor(const weir_channel *channel)
 {
-    if (channel == NULL || channel->transport->attach != weir__socket_attach)
+    if (channel == NULL || channel->transport->detach != weir__socket_detach)
         return -EBADF;
     weir__channel_lock(channel);
-    int fd = weir__socket_of(channel)->is_open ? weir__socket_of(channel)->file.fd : -EBADF;
+    int fd = weir__socket_of(channel)->is_open ? weir__socket_of(channel)->fd : -EBADF;
     weir__channel_unlock(channel);
     return fd;
 }
@@ -184,9 +184,19 @@ void weir__socket_end_batch(weir_socket *self)
 
 /* Options -------------------------------------------------------------------------------------- */
 
+static bool has_option(const weir_socket *self, weir_option option)
+{
+    weir_socket_kind kind = self->in.kind == WEIR_IO_ACCEPT    ? WEIR_SOCKET_LISTENER
+                            : self->in.kind == WEIR_IO_RECEIVE ? WEIR_SOCKET_STREAM
+                                                               : WEIR_SOCKET_DATAGRAM;
+    return weir__sockopt_is_for(kind, option);
+}
+
 int weir__socket_set_option(weir_channel *channel, weir_option option, int64_t value)
 {
     weir_socket *self = weir__socket_of(channel);
+    if (!has_option(self, option))
+        return -ENOPROTOOPT;
     return weir__sockopt_set(self->sys, self->file.fd, self->family, option, value);
 }
 
@@ -194,9 +204,11 @@ int weir__socket_get_option(const weir_channel *channel, weir_option option, int
 {
     const weir_socket *self = weir__socket_of(channel);
     int code = WEIR_ECLOSED;
+    if (!has_option(self, option))
+        return -ENOPROTOOPT;
     weir__channel_lock(channel);
     if (self->is_open)
-        code = weir__sockopt_get(self->sys, self->file.fd, self->family, option, value);
+        code = weir__sockopt_get(self->sys, self->fd, self->family, option, value);
     weir__channel_unlock(channel);
     return code;
 }

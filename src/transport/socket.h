@@ -23,6 +23,7 @@
 typedef struct weir_socket {
     weir_channel channel;
     weir_sys *sys;
+    int fd; /* set once; for any thread, under the channel's lock, while it is open */
     weir_io_file file;
     weir_io_op in, out;
     bool is_open; /* under the channel's lock */
@@ -94,8 +95,9 @@ void weir__socket_connect(weir_channel *channel, const weir_address *remote,
 int weir__sockopt_set(weir_sys *sys, int fd, int family, weir_option option, int64_t value);
 int weir__sockopt_get(weir_sys *sys, int fd, int family, weir_option option, int64_t *value);
 
-/* Whether accepted sockets have it from their listener. */
-bool weir__sockopt_is_inherited(weir_option option);
+/* Whether accepted sockets have it from their listener, and whether sockets for that have it. */
+bool weir__sockopt_is_inherited(int family, weir_option option);
+bool weir__sockopt_is_for(weir_socket_kind kind, weir_option option);
 
 /* The path of a socket file, see claim.c: bound, replacing one that nobody listens on any more, and
  * taken away with its owner if it is still the same. */

@@ -26,7 +26,7 @@ static const sockopt table[WEIR_OPTIONS_END] = {
     [WEIR_OPTION_RECEIVE_LOW_BYTES] = { ANY, false, SOL_SOCKET, SO_RCVLOWAT, 0, 0 },
     [WEIR_OPTION_REUSE_ADDRESS] = { ANY, true, SOL_SOCKET, SO_REUSEADDR, 0, 0 },
     [WEIR_OPTION_REUSE_PORT] = { INET, false, SOL_SOCKET, SO_REUSEPORT, 0, 0 },
-    [WEIR_OPTION_PRIORITY] = { ANY, true, SOL_SOCKET, SO_PRIORITY, 0, 0 },
+    [WEIR_OPTION_PRIORITY] = { ANY, false, SOL_SOCKET, SO_PRIORITY, 0, 0 },
     [WEIR_OPTION_MARK] = { ANY, true, SOL_SOCKET, SO_MARK, 0, 0 },
     [WEIR_OPTION_BUSY_POLL_US] = { ANY, true, SOL_SOCKET, SO_BUSY_POLL, 0, 0 },
     [WEIR_OPTION_INCOMING_CPU] = { INET, false, SOL_SOCKET, SO_INCOMING_CPU, 0, 0 },
@@ -78,9 +78,30 @@ static const sockopt *find(int family, weir_option option, int *level, int *name
     return *level == 0 && *name == 0 ? NULL : found;
 }
 
-bool weir__sockopt_is_inherited(weir_option option)
+/* An accepted Unix socket is a new one, and no copy of its listener. */
+bool weir__sockopt_is_inherited(int family, weir_option option)
 {
-    return table[option].is_inherited;
+    return family != AF_UNIX && table[option].is_inherited;
+}
+
+/* What the kernel would take from others, too, or refuse in another way. */
+bool weir__sockopt_is_for(weir_socket_kind kind, weir_option option)
+{
+    switch (option) {
+    case WEIR_OPTION_FAST_OPEN_CONNECT:
+        return kind == WEIR_SOCKET_STREAM;
+    case WEIR_OPTION_DEFER_ACCEPT_S:
+    case WEIR_OPTION_FAST_OPEN:
+        return kind == WEIR_SOCKET_LISTENER;
+    case WEIR_OPTION_RECEIVE_OFFLOAD:
+    case WEIR_OPTION_BROADCAST:
+    case WEIR_OPTION_MULTICAST_TTL:
+    case WEIR_OPTION_MULTICAST_LOOP:
+    case WEIR_OPTION_MULTICAST_INTERFACE:
+        return kind == WEIR_SOCKET_DATAGRAM;
+    default:
+        return true;
+    }
 }
 
 int weir__sockopt_set(weir_sys *sys, int fd, int family, weir_option option, int64_t value)

@@ -211,7 +211,7 @@ static int ask_socket(const weir_channel *channel, const weir_transport *transpo
     int code = WEIR_ECLOSED;
     weir__channel_lock(channel);
     if (self->is_open)
-        code = self->sys->getsockopt(self->sys, self->file.fd, level, name, to, length);
+        code = self->sys->getsockopt(self->sys, self->fd, level, name, to, length);
     weir__channel_unlock(channel);
     return code;
 }
