@@ -36,6 +36,7 @@
 #include <weir/node.h>
 #include <weir/pipeline.h>
 #include <weir/pool.h>
+#include <weir/relay.h>
 #include <weir/resolver.h>
 #include <weir/server.h>
 #include <weir/signal.h>

@@ -20,6 +20,7 @@ enum {
     WEIR__PAUSE_UNWRITABLE = 1, /* the option pause_when_unwritable */
     WEIR__PAUSE_AWAY = 2,       /* too many events are on their way to handlers elsewhere */
     WEIR__PAUSE_LEAVING = 4,    /* it is being taken off its loop */
+    WEIR__PAUSE_RELAYED = 8,    /* its bytes go elsewhere, without being read */
 };
 
 /* The reason of the water marks among those against writing. */

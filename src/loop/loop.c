@@ -386,6 +386,7 @@ static void loop_destroy(weir_executor *executor)
     if (loop->io != NULL)
         loop->io->type->destroy(loop->io);
     weir__spare_deinit(&loop->writes);
+    weir__spare_deinit(&loop->sends);
     weir__free(loop);
 }
 

@@ -12,11 +12,13 @@
 /* There from the beginning of a connect until both its end and its promise's were seen. */
 typedef struct weir_connecting {
     weir_socket *socket;
+    weir_io_op op;
     weir_address remote;
     weir_promise *promise;    /* NULL: nobody waits for it */
     weir_listener on_promise; /* somebody may cancel it */
     weir_timer timer;
     int failure;   /* why it was given up: 0, it was not */
+    bool is_over;  /* but for on_promise */
     bool is_heard; /* on_promise was called, or there is no promise */
 } weir_connecting;
 
@@ -25,7 +27,8 @@ typedef struct weir_connecting {
 static int end_connect(weir_connecting *self, int code)
 {
     weir_promise *promise = self->promise;
-    self->socket->connecting = NULL;
+    self->socket->out = NULL;
+    self->is_over = true;
     weir_timer_cancel(&self->timer);
     if (self->is_heard)
         weir__free(self); /* else on_promise does, which is still to come */
@@ -58,15 +61,16 @@ static void finish(weir_connecting *self, int code)
 
 static void on_connected(weir_io_op *op, const weir_io_result *result)
 {
-    weir_socket *socket = weir__socket_of_out(op);
-    finish(socket->connecting, result->code);
+    weir_connecting *self = WEIR_CONTAINER(op, weir_connecting, op);
+    weir_socket *socket = self->socket;
+    finish(self, result->code);
     weir__socket_landed(socket);
 }
 
 static void give_up(weir_connecting *self, int code)
 {
     self->failure = code;
-    weir__io_cancel(weir__socket_io(self->socket), &self->socket->out);
+    weir__io_cancel(weir__socket_io(self->socket), &self->op);
 }
 
 static int on_timeout(weir_timer *timer)
@@ -82,10 +86,10 @@ static void on_promise(weir_listener *listener, weir_future *future)
     weir_channel *channel = &self->socket->channel;
     (void)future;
     self->is_heard = true;
-    if (self->socket->connecting == self)
-        give_up(self, -ECANCELED);
-    else
+    if (self->is_over)
         weir__free(self);
+    else
+        give_up(self, -ECANCELED);
     weir_channel_release(channel);
 }
 
@@ -97,10 +101,10 @@ static int begin(weir_connecting *self, const weir_address *local)
     int code = local != NULL ? weir__socket_bind(socket, local) : 0;
     if (code < 0)
         return code;
-    socket->out.kind = WEIR_IO_CONNECT;
-    socket->out.remote = &self->remote;
-    socket->out.on_done = on_connected;
-    code = weir__io_submit(weir__socket_io(socket), &socket->out);
+    self->op = (weir_io_op){ .kind = WEIR_IO_CONNECT, .file = &socket->file };
+    self->op.remote = &self->remote;
+    self->op.on_done = on_connected;
+    code = weir__io_submit(weir__socket_io(socket), &self->op);
     if (code != WEIR_IO_PENDING || timeout_ms == 0)
         return code;
     int timer_code = weir_timer_schedule(&self->timer, &weir__channel_loop(channel)->base,
@@ -149,7 +153,7 @@ void weir__socket_connect(weir_channel *channel, const weir_address *remote,
                           const weir_address *local, weir_promise *promise)
 {
     weir_socket *socket = weir__socket_of(channel);
-    int refusal = socket->connecting != NULL ? -EALREADY : socket->is_connected ? -EISCONN : 0;
+    int refusal = socket->out != NULL ? -EALREADY : socket->is_connected ? -EISCONN : 0;
     if (weir_address_sockaddr(remote, NULL) == NULL)
         refusal = -EINVAL;
     if (refusal < 0) {
@@ -162,7 +166,7 @@ void weir__socket_connect(weir_channel *channel, const weir_address *remote,
         weir__channel_close_now(channel, NULL);
         return;
     }
-    socket->connecting = self;
+    socket->out = &self->op;
     int code = begin(self, local);
     if (code != WEIR_IO_PENDING)
         finish(self, code);

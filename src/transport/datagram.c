@@ -217,18 +217,29 @@ static int settle(datagram_channel *self, int code, int *reports)
     return 0;
 }
 
+static void on_sent(weir_io_op *op, const weir_io_result *result);
+
 static void datagram_flush(weir_channel *channel)
 {
     datagram_channel *self = datagrams_of(channel);
     int reports = 0, report = 0, code = 0;
-    while (!self->socket.out.is_in_flight && code != WEIR_IO_PENDING &&
+    if (self->socket.out != NULL || !weir__outbound_has_flushed(&channel->outbound))
+        return;
+    weir_io_op *out = weir__socket_take_out(&self->socket);
+    while (code != WEIR_IO_PENDING &&
            weir__outbound_current(&channel->outbound, channel->spare) != NULL) {
-        self->socket.out.kind = WEIR_IO_SEND_DATAGRAMS;
-        self->socket.out.next_datagram = next_datagram;
-        code = weir__io_submit(weir__socket_io(&self->socket), &self->socket.out);
+        if (out == NULL) {
+            fail_first(self, -ENOMEM);
+            continue;
+        }
+        out->kind = WEIR_IO_SEND_DATAGRAMS;
+        out->next_datagram = next_datagram;
+        out->on_done = on_sent;
+        code = weir__io_submit(weir__socket_io(&self->socket), out);
         int told = code != WEIR_IO_PENDING ? settle(self, code, &reports) : 0;
         report = told < 0 ? told : report;
     }
+    weir__socket_give_out_back(&self->socket);
     weir__channel_sent(channel, 0);
     if (report < 0)
         tell(self, report);
@@ -239,6 +250,7 @@ static void on_sent(weir_io_op *op, const weir_io_result *result)
     datagram_channel *self = datagrams_of(&weir__socket_of_out(op)->channel);
     weir_channel *channel = &self->socket.channel;
     int reports = 0, report = 0;
+    weir__socket_give_out_back(&self->socket);
     if (result->code != -ECANCELED) {
         report = settle(self, result->code, &reports);
         weir__channel_sent(channel, 0);
@@ -437,7 +449,6 @@ int weir__datagram_new(weir_channel **channel, weir_sys *sys, int fd, int family
     self->socket.in.kind = WEIR_IO_RECEIVE_DATAGRAM;
     self->socket.in.on_done = on_received;
     self->socket.in.on_batch_end = on_batch_end;
-    self->socket.out.on_done = on_sent;
     self->max_bytes = DEFAULT_BYTES;
     *channel = &self->socket.channel;
     return 0;

@@ -75,8 +75,8 @@ static int prepare_region(weir_socket *self, weir_file_region *region)
         .offset = region->offset + sent,
         .length = left < MOST_FILE_BYTES ? (size_t)left : MOST_FILE_BYTES,
     };
-    self->out.kind = WEIR_IO_SEND_FILE;
-    self->out.region = &self->sending->region;
+    self->out->kind = WEIR_IO_SEND_FILE;
+    self->out->region = &self->sending->region;
     return 0;
 }
 
@@ -94,8 +94,8 @@ static int prepare_parcel(weir_socket *self, const weir_descriptors *parcel)
     }
     self->sending->parcel = (weir_io_parcel){ parcel->fds, parcel->count, piece.iov_base,
                                               piece.iov_len };
-    self->out.kind = WEIR_IO_SEND_DESCRIPTORS;
-    self->out.parcel = &self->sending->parcel;
+    self->out->kind = WEIR_IO_SEND_DESCRIPTORS;
+    self->out->parcel = &self->sending->parcel;
     return 0;
 }
 

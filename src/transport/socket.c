@@ -14,7 +14,7 @@ void weir__socket_init(weir_socket *self, const weir_transport *transport, weir_
     self->fd = self->file.fd = fd;
     self->family = (uint8_t)family;
     self->is_open = true;
-    self->in.file = self->out.file = &self->file;
+    self->in.file = &self->file;
     weir__channel_init(&self->channel, transport, parent);
 }
 
@@ -44,21 +44,31 @@ bool weir__socket_is_active(const weir_channel *channel)
 
 static bool is_busy(const weir_socket *self)
 {
-    return self->in.is_in_flight || self->out.is_in_flight;
+    return self->is_attached && self->file.in_flight > 0;
 }
 
-/* A connect is waited for when the channel only moves: it cannot be taken to another loop. */
+static void cancel(weir_socket *self, weir_io_op *op)
+{
+    if (op != NULL && op->is_in_flight)
+        weir__io_cancel(weir__socket_io(self), op);
+}
+
+/* When the channel only moves, a connect and a relay are waited for: they cannot be taken to
+ * another loop. */
 bool weir__socket_quiesce(weir_channel *channel, bool is_closing)
 {
     weir_socket *self = weir__socket_of(channel);
-    self->is_quiescing = is_busy(self);
+    bool is_relaying = (self->is_relayed || self->is_relay) && !is_closing;
+    self->is_quiescing = is_busy(self) || is_relaying;
     if (!self->is_quiescing)
         return true;
-    weir_io *io = weir__socket_io(self);
-    if (self->in.is_in_flight)
-        weir__io_cancel(io, &self->in);
-    if (self->out.is_in_flight && (is_closing || self->connecting == NULL))
-        weir__io_cancel(io, &self->out);
+    cancel(self, &self->in);
+    if (is_closing || (self->out != NULL && self->out->kind != WEIR_IO_CONNECT))
+        cancel(self, self->out);
+    if (is_closing) { /* a relay's */
+        cancel(self, self->file.in);
+        cancel(self, self->file.out);
+    }
     return false;
 }
 
@@ -66,7 +76,7 @@ bool weir__socket_landed(weir_socket *self)
 {
     if (!self->is_quiescing)
         return false;
-    if (!is_busy(self)) {
+    if (!is_busy(self) && !self->is_relayed && !self->is_relay) {
         self->is_quiescing = false;
         weir__channel_quiet(&self->channel);
     }
@@ -180,6 +190,27 @@ void weir__socket_end_batch(weir_socket *self)
         weir__channel_read_complete(&self->channel);
     if (self->channel.is_reading)
         weir__socket_start_reading(&self->channel);
+}
+
+/* Sending -------------------------------------------------------------------------------------- */
+
+weir_io_op *weir__socket_take_out(weir_socket *self)
+{
+    weir_loop *loop = weir__channel_loop(&self->channel);
+    weir_io_op *op = weir__spare_get(&loop->sends, sizeof *op);
+    if (op != NULL)
+        *op = (weir_io_op){ .file = &self->file };
+    self->out = op;
+    return op;
+}
+
+void weir__socket_give_out_back(weir_socket *self)
+{
+    weir_loop *loop = weir__channel_loop(&self->channel);
+    if (self->out == NULL || self->out->is_in_flight)
+        return;
+    weir__spare_put(&loop->sends, self->out);
+    self->out = NULL;
 }
 
 /* Options -------------------------------------------------------------------------------------- */

@@ -25,19 +25,21 @@ typedef struct weir_socket {
     weir_sys *sys;
     int fd; /* set once; for any thread, under the channel's lock, while it is open */
     weir_io_file file;
-    weir_io_op in, out;
-    bool is_open; /* under the channel's lock */
+    weir_io_op in;
+    weir_io_op *out; /* what is being sent, or the connect; NULL: nothing is */
+    bool is_open;    /* under the channel's lock */
     bool is_attached;
     bool is_connected;  /* or bound, or listening: active */
     bool is_peer_known; /* of a datagram channel: it is connected indeed */
     bool is_quiescing;  /* the channel waits for the end of what is under way */
+    bool is_relayed;    /* what comes in goes somewhere else, see relay.c */
+    bool is_relay;      /* what goes out comes from there */
     uint8_t family;     /* AF_INET, AF_INET6, AF_UNIX */
     uint8_t max_descriptors;
-    socklen_t remote_length;    /* of what follows; 0: ask the kernel */
-    struct sockaddr_in6 remote; /* of an accepted one: it can still be asked when it is closed */
-    struct weir_connecting *connecting; /* NULL: it is not */
-    struct weir_claim *claim;           /* of the path it is bound to; NULL: there is none */
-    struct weir_sending *sending;       /* of what is not bytes; NULL until there was any */
+    socklen_t remote_length;      /* of what follows; 0: ask the kernel */
+    struct sockaddr_in6 remote;   /* of an accepted one: it can still be asked when it is closed */
+    struct weir_claim *claim;     /* of the path it is bound to; NULL: there is none */
+    struct weir_sending *sending; /* of what is not bytes; NULL until there was any */
 } weir_socket;
 
 static inline weir_socket *weir__socket_of(const weir_channel *channel)
@@ -52,7 +54,7 @@ static inline weir_socket *weir__socket_of_in(weir_io_op *op)
 
 static inline weir_socket *weir__socket_of_out(weir_io_op *op)
 {
-    return WEIR_CONTAINER(op, weir_socket, out);
+    return WEIR_CONTAINER(op->file, weir_socket, file);
 }
 
 static inline weir_io *weir__socket_io(const weir_socket *self)
@@ -76,6 +78,11 @@ void weir__socket_start_reading(weir_channel *channel);
 void weir__socket_stop_reading(weir_channel *channel);
 int weir__socket_set_option(weir_channel *channel, weir_option option, int64_t value);
 int weir__socket_get_option(const weir_channel *channel, weir_option option, int64_t *value);
+
+/* The operation to send with, from the loop's spares, so that a socket that sends nothing has none:
+ * NULL without memory. And it is given back, unless it is under way. */
+weir_io_op *weir__socket_take_out(weir_socket *self);
+void weir__socket_give_out_back(weir_socket *self);
 
 /* An operation has ended: true when the channel waited for that, and the result is of no interest.
  */

@@ -53,23 +53,23 @@ static int gather(weir_io_op *op, struct iovec *pieces, int max)
 /* Submits what is first in the queue: the operation's result. */
 static int send_first(weir_socket *self, weir_msg *msg)
 {
-    self->out.on_done = on_sent;
+    self->out->on_done = on_sent;
     if (msg->type == &weir_buf_type) {
-        self->out.kind = WEIR_IO_SEND;
-        self->out.gather = gather;
+        self->out->kind = WEIR_IO_SEND;
+        self->out->gather = gather;
     } else {
         int code = weir__sending_prepare(self, msg);
         if (code < 0)
             return code;
     }
-    return weir__io_submit(weir__socket_io(self), &self->out);
+    return weir__io_submit(weir__socket_io(self), self->out);
 }
 
 /* So much of what is first went: 0, or the code that ends everything. */
 static int account(weir_socket *self, int sent)
 {
     weir_channel *channel = &self->channel;
-    if (self->out.kind != WEIR_IO_SEND)
+    if (self->out->kind != WEIR_IO_SEND)
         return weir__sending_sent(self, sent);
     weir__outbound_sent(&channel->outbound, channel->spare, (size_t)sent);
     return 0;
@@ -80,14 +80,17 @@ static void stream_flush(weir_channel *channel)
     weir_socket *self = weir__socket_of(channel);
     weir_msg *msg;
     int code = 0;
-    if (self->out.is_in_flight)
+    if (self->out != NULL || !weir__outbound_has_flushed(&channel->outbound))
         return;
+    if (weir__socket_take_out(self) == NULL)
+        code = -ENOMEM;
     while (code == 0 &&
            (msg = weir__outbound_current(&channel->outbound, channel->spare)) != NULL) {
         code = send_first(self, msg);
         if (code >= 0)
             code = account(self, code);
     }
+    weir__socket_give_out_back(self);
     weir__channel_sent(channel, code == WEIR_IO_PENDING ? 0 : code);
 }
 
@@ -96,6 +99,7 @@ static void on_sent(weir_io_op *op, const weir_io_result *result)
     weir_socket *self = weir__socket_of_out(op);
     weir_channel *channel = &self->channel;
     int code = result->code >= 0 ? account(self, result->code) : result->code;
+    weir__socket_give_out_back(self);
     if (code >= 0)
         weir__channel_sent(channel, 0);
     else if (code != -ECANCELED && !weir__channel_is_closing(channel))
@@ -106,7 +110,8 @@ static void on_sent(weir_io_op *op, const weir_io_result *result)
 
 static bool stream_takes(const weir_channel *channel, const weir_msg *msg)
 {
-    return msg->type == &weir_buf_type || weir__sending_takes(weir__socket_of(channel), msg);
+    const weir_socket *self = weir__socket_of(channel);
+    return !self->is_relay && (msg->type == &weir_buf_type || weir__sending_takes(self, msg));
 }
 
 static void stream_shutdown(weir_channel *channel, weir_promise *promise)

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* Relaying: bytes that go from one stream to another without passing through this process. */
+#ifndef WEIR_RELAY_H
+#define WEIR_RELAY_H
+
+#include <weir/api.h>
+#include <weir/channel.h>
+#include <weir/future.h>
+
+WEIR_BEGIN_DECLS
+
+/**
+ * From now on what comes in on one stream goes out on the other, inside the kernel (splice), until
+ * the end: no handler of either sees a byte of it, and no more is read than the other side takes.
+ * Both are active TCP or Unix streams on the loop that calls this; what was written to `to` before
+ * is sent. Meanwhile writes to `to` fail with -EOPNOTSUPP, and neither moves to another loop: that
+ * waits. Two calls make a proxy, one for each way.
+ *
+ * When `from` ends its stream, the output of `to` is shut down, and the promise (may be NULL)
+ * succeeds; as `from` has ended its input, it is closed then unless it has the option
+ * allow_half_closure. When reading or sending fails, the promise fails with the code, the channel
+ * that failed is closed, and the other one is its owner's. When one is closed meanwhile, the
+ * promise fails with WEIR_ECLOSED.
+ *
+ * The promise fails at once, and nothing has changed, with -EINVAL, -EPERM on another thread than
+ * the loop's, -EXDEV when they are not on one loop, -EOPNOTSUPP when one is no stream of the
+ * kernel's, -EBUSY while `from` or `to` is relayed that way already, or something waits to be sent
+ * to `to`, -ENOTCONN when one is not active, -ENOMEM, -EMFILE.
+ */
+WEIR_API void weir_relay(weir_channel *from, weir_channel *to, weir_promise *promise);
+
+WEIR_END_DECLS
+
+#endif

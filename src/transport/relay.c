@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/* Relaying from one stream to another. */
+#include <weir/relay.h>
+
+#include "base/alloc.h"
+#include "base/counter.h"
+#include "exec/executor.h"
+#include "transport/socket.h"
+
+#include <errno.h>
+
+#define PIPE_BYTES 65536 /* what a pipe holds */
+
+/*
+ *    from --- in: splice ---> [ pipe ] --- out: splice ---> to
+ *
+ * By turns: the pipe is filled from one socket and emptied into the other, so that an EAGAIN is
+ * always the socket's. Both operations are the relay's own; the sockets' own are quiet meanwhile.
+ */
+typedef struct relay {
+    weir_socket *from, *to; /* with references to their channels */
+    weir_promise *promise;  /* may be NULL */
+    int ends[2];            /* of the pipe: to read from, to write to */
+    size_t held;            /* bytes in it */
+    weir_io_op in, out;
+    weir_task begin;
+    weir_listener on_closed; /* of `to`, for then there is nothing to wait for */
+    uint8_t refs;            /* until it has ended, and until on_closed was called */
+    weir_deferred deferred;  /* frees it: the backend may still look at an operation */
+} relay;
+
+static weir_io *io_of(const relay *self)
+{
+    return weir__socket_io(self->from);
+}
+
+static void destroy(weir_deferred *deferred)
+{
+    relay *self = WEIR_CONTAINER(deferred, relay, deferred);
+    weir_channel_release(&self->from->channel);
+    weir_channel_release(&self->to->channel);
+    weir__free(self);
+}
+
+static void release(relay *self)
+{
+    weir_loop *loop = weir_loop_current();
+    if (--self->refs > 0)
+        return;
+    self->deferred.run = destroy;
+    if (loop == NULL || !weir__loop_defer(loop, &self->deferred))
+        destroy(&self->deferred);
+}
+
+/* The sockets are their channels' again, which may have waited for that. */
+static void end(relay *self, int code)
+{
+    weir_sys *sys = self->from->sys;
+    sys->close(sys, self->ends[0]);
+    sys->close(sys, self->ends[1]);
+    self->from->is_relayed = self->to->is_relay = false;
+    weir__promise_end(self->promise, code);
+    weir_promise_release(self->promise);
+    weir__channel_set_pause(&self->from->channel, WEIR__PAUSE_RELAYED, false);
+    weir__socket_landed(self->from);
+    weir__socket_landed(self->to);
+    release(self);
+}
+
+static void fail(relay *self, weir_socket *socket, int code)
+{
+    weir_channel *channel = weir_channel_retain(&socket->channel);
+    bool is_input = socket == self->from;
+    end(self, code);
+    if (is_input)
+        weir__channel_read_ended(channel, code);
+    else
+        weir__channel_sent(channel, code);
+    weir_channel_release(channel);
+}
+
+/* The input has ended before anybody can read on. */
+static void finish(relay *self)
+{
+    weir_channel *to = weir_channel_retain(&self->to->channel);
+    weir__channel_read_ended(&self->from->channel, 0);
+    end(self, 0);
+    weir_channel_shutdown(to, NULL);
+    weir_channel_release(to);
+}
+
+static bool has_lost_an_end(const relay *self)
+{
+    return weir__channel_is_closing(&self->from->channel) ||
+           weir__channel_is_closing(&self->to->channel);
+}
+
+static void sent(relay *self, int bytes)
+{
+    self->held -= (size_t)bytes;
+    weir__counter_add(&self->to->channel.outbound.bytes_out, (uint64_t)bytes);
+}
+
+/* What the other one takes at once goes at once; then the pipe is filled again. */
+static void go_on(relay *self)
+{
+    int code = 0;
+    while (self->held > 0 && code >= 0) {
+        self->out.splice.length = (uint32_t)self->held;
+        code = weir__io_submit(io_of(self), &self->out);
+        if (code == WEIR_IO_PENDING)
+            return;
+        if (code > 0)
+            sent(self, code);
+    }
+    if (code < 0)
+        fail(self, self->to, code);
+    else if (has_lost_an_end(self))
+        end(self, WEIR_ECLOSED);
+    else
+        weir__io_submit(io_of(self), &self->in);
+}
+
+static void on_in(weir_io_op *op, const weir_io_result *result)
+{
+    relay *self = WEIR_CONTAINER(op, relay, in);
+    if (has_lost_an_end(self)) {
+        end(self, WEIR_ECLOSED);
+    } else if (result->code < 0) {
+        fail(self, self->from, result->code);
+    } else if (result->code == 0) {
+        finish(self);
+    } else {
+        self->held = (size_t)result->code;
+        weir__counter_add(&self->from->channel.bytes_in, (uint64_t)result->code);
+        go_on(self);
+    }
+}
+
+static void on_out(weir_io_op *op, const weir_io_result *result)
+{
+    relay *self = WEIR_CONTAINER(op, relay, out);
+    if (result->code >= 0)
+        sent(self, result->code);
+    if (weir__channel_is_closing(&self->to->channel))
+        end(self, WEIR_ECLOSED);
+    else if (result->code < 0)
+        fail(self, self->to, result->code);
+    else
+        go_on(self);
+}
+
+static void on_closed(weir_listener *listener, weir_future *future)
+{
+    relay *self = WEIR_CONTAINER(listener, relay, on_closed);
+    (void)future;
+    if (self->in.is_in_flight)
+        weir__io_cancel(io_of(self), &self->in);
+    release(self);
+}
+
+/* Beginning ------------------------------------------------------------------------------------ */
+
+/* The receive of the channel's own is being cancelled: it ends within a turn. */
+static int begin(weir_task *task)
+{
+    relay *self = WEIR_CONTAINER(task, relay, begin);
+    weir_executor *loop = &weir__channel_loop(&self->from->channel)->base;
+    if (has_lost_an_end(self))
+        end(self, WEIR_ECLOSED);
+    else if (!self->from->in.is_in_flight)
+        go_on(self);
+    else if (weir__executor_post_always(loop, &self->begin) < 0)
+        end(self, WEIR_ESHUTDOWN);
+    return 0;
+}
+
+static void begin_dropped(weir_task *task)
+{
+    end(WEIR_CONTAINER(task, relay, begin), WEIR_ESHUTDOWN);
+}
+
+static bool is_stream(const weir_channel *channel)
+{
+    return channel->transport == &weir__tcp_transport ||
+           channel->transport == &weir__unix_transport;
+}
+
+static int check(const weir_channel *from, const weir_channel *to)
+{
+    if (from == NULL || to == NULL || from == to)
+        return -EINVAL;
+    if (!is_stream(from) || !is_stream(to))
+        return -EOPNOTSUPP;
+    weir_loop *loop = weir__channel_loop(from);
+    if (loop == NULL || !weir_executor_is_current(&loop->base))
+        return -EPERM;
+    if (weir__channel_loop(to) != loop)
+        return -EXDEV;
+    if (!weir_channel_is_active(from) || !weir_channel_is_active(to) || from->is_input_ended ||
+        to->is_output_ended)
+        return -ENOTCONN;
+    if (weir__socket_of(from)->is_relayed || weir__socket_of(to)->is_relay ||
+        !weir__outbound_is_empty(&to->outbound))
+        return -EBUSY;
+    return 0;
+}
+
+static int start(weir_channel *from, weir_channel *to, weir_promise *promise)
+{
+    weir_future *closed = weir_channel_closed(to);
+    relay *self = closed != NULL ? weir__zalloc(sizeof *self) : NULL;
+    if (self == NULL)
+        return -ENOMEM;
+    self->from = weir__socket_of(from);
+    self->to = weir__socket_of(to);
+    weir_sys *sys = self->from->sys;
+    int code = sys->pipe(sys, self->ends);
+    if (code < 0) {
+        weir__free(self);
+        return code;
+    }
+    self->in = (weir_io_op){ .kind = WEIR_IO_SPLICE_IN, .file = &self->from->file };
+    self->in.splice.fd = self->ends[1];
+    self->in.splice.length = PIPE_BYTES;
+    self->in.on_done = on_in;
+    self->out = (weir_io_op){ .kind = WEIR_IO_SPLICE_OUT, .file = &self->to->file };
+    self->out.splice.fd = self->ends[0];
+    self->out.on_done = on_out;
+    self->begin = (weir_task){ .run = begin, .dropped = begin_dropped, .name = "relay" };
+    self->on_closed.done = on_closed;
+    self->refs = 2;
+    self->promise = weir_promise_retain(promise);
+    weir_channel_retain(from);
+    weir_channel_retain(to);
+    self->from->is_relayed = self->to->is_relay = true;
+    weir_future_listen(closed, &self->on_closed);
+    weir__channel_set_pause(from, WEIR__PAUSE_RELAYED, true);
+    begin(&self->begin);
+    return 0;
+}
+
+void weir_relay(weir_channel *from, weir_channel *to, weir_promise *promise)
+{
+    int code = check(from, to);
+    if (code == 0)
+        code = start(from, to, promise);
+    if (code < 0)
+        weir__promise_end(promise, code);
+}
