@@ -236,7 +236,7 @@ static int announce(weir_pipeline *pipeline, change *what, const weir_handler_co
     what->base = base != NULL ? base->serial : 0;
     what->has_leaving = leaving != NULL;
     what->leaving = leaving != NULL ? leaving->serial : 0;
-    ctx->serial = pipeline->next_serial++;
+    ctx->serial = pipeline->head.serial++; /* the ends have none, so it counts there */
     if (config->name == NULL)
         snprintf(ctx->name, strlen(ctx->type->name) + WEIR__SERIAL_SIZE, "%s#%u", ctx->type->name,
                  ctx->serial);

@@ -65,16 +65,19 @@ struct weir_channel {
     bool is_settling;     /* its handlers are being told that they have come */
     bool is_held_by_loop; /* the loop has a reference */
     bool is_arriving;     /* it has got a new loop, which has not heard of it yet */
-    uint8_t pauses;       /* why it does not read */
-    uint32_t away;        /* events on their way to handlers elsewhere */
-    uint32_t resting;     /* removed contexts that the loop will free */
+    bool has_place;
+    uint8_t pauses;                          /* why it does not read */
+    uint32_t away;                           /* events on their way to handlers elsewhere */
+    uint32_t resting;                        /* removed contexts that the loop will free */
     _Atomic(uint32_t) low_bytes, high_bytes; /* others read them */
     weir_promise *loop_promise;              /* of coming to a loop, or leaving it */
-    weir_executor *place;                    /* that a group keeps for it, until it gets there */
     weir_promise *shutdown_promise;
     weir_promise_list close_promises;
     weir_notice news, writability;
-    weir_deferred deferred; /* the last step of closing */
+    union {
+        weir_executor *place;   /* that a group keeps for it until it gets there, if has_place */
+        weir_deferred deferred; /* the last step of closing, which is later */
+    };
     weir_outbound outbound;
     weir_spare
         *spare; /* the loop's, while the channel is on it: where entries of the queue come from */

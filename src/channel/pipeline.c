@@ -29,7 +29,6 @@ void weir__pipeline_init(weir_pipeline *pipeline, weir_channel *channel)
     pipeline->head.next = &pipeline->tail;
     pipeline->tail.prev = &pipeline->head;
     pipeline->arriving = NULL;
-    pipeline->next_serial = 0;
 }
 
 void weir__pipeline_call_added(weir_pipeline *pipeline)

@@ -11,7 +11,6 @@
 struct weir_pipeline {
     weir_ctx head, tail;
     weir_ctx *arriving; /* named already, but not in the list yet: under the lock */
-    uint32_t next_serial;
 };
 
 void weir__pipeline_init(weir_pipeline *pipeline, weir_channel *channel);

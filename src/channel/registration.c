@@ -14,10 +14,10 @@
 /* It does not get to the loop that a group keeps for it. */
 static void give_place_back(weir_channel *channel)
 {
-    weir_executor *place = channel->place;
-    channel->place = NULL;
-    if (place != NULL)
-        weir__group_give_back(place->group, place);
+    if (!channel->has_place)
+        return;
+    channel->has_place = false;
+    weir__group_give_back(channel->place->group, channel->place);
 }
 
 static void end_promise(weir_promise **promise, int code)
@@ -309,7 +309,7 @@ void weir__channel_arrive(weir_channel *channel)
         refuse(channel, code);
         return;
     }
-    channel->place = NULL; /* it is there, and the loop knows */
+    channel->has_place = false; /* it is there, and the loop knows */
     if (!channel->is_held_by_loop) {
         channel->is_held_by_loop = true;
         weir_channel_retain(channel);
@@ -425,6 +425,7 @@ static void register_with_group_now(weir_channel *channel, weir_group *group, we
     if (loop == NULL)
         return;
     channel->place = executor;
+    channel->has_place = true;
     register_now(channel, loop, promise);
 }
 

@@ -178,10 +178,20 @@ static void on_trouble(listener *self, int code)
 
 static void remember_remote(weir_socket *child, const weir_io_result *result)
 {
-    if (result->address_length > sizeof child->remote || child->family == AF_UNIX)
-        return;
-    memcpy(&child->remote, result->address, result->address_length);
-    child->remote_length = result->address_length;
+    if (child->family == AF_INET && result->address_length >= sizeof(struct sockaddr_in)) {
+        struct sockaddr_in remote;
+        memcpy(&remote, result->address, sizeof remote);
+        memcpy(&child->remote_host, &remote.sin_addr, sizeof remote.sin_addr);
+        child->remote_port = remote.sin_port;
+        child->has_remote = true;
+    } else if (child->family == AF_INET6 && result->address_length >= sizeof(struct sockaddr_in6)) {
+        struct sockaddr_in6 remote;
+        memcpy(&remote, result->address, sizeof remote);
+        child->remote_host = remote.sin6_addr;
+        child->remote_scope = remote.sin6_scope_id;
+        child->remote_port = remote.sin6_port;
+        child->has_remote = true;
+    }
 }
 
 /* NULL, and the descriptor is closed, without memory or when an option cannot be set. */

@@ -65,18 +65,18 @@ static int begin_progress(weir_sending *self, weir_file_region *region)
 
 static int prepare_region(weir_socket *self, weir_file_region *region)
 {
-    if (region->on_progress != NULL && self->sending->progress == NULL &&
-        begin_progress(self->sending, region) < 0)
+    if (region->on_progress != NULL && self->extras->sending->progress == NULL &&
+        begin_progress(self->extras->sending, region) < 0)
         return -ENOMEM;
     uint64_t sent = self->channel.outbound.first->sent;
     uint64_t left = region->length - sent;
-    self->sending->region = (weir_io_region){
+    self->extras->sending->region = (weir_io_region){
         .fd = region->fd,
         .offset = region->offset + sent,
         .length = left < MOST_FILE_BYTES ? (size_t)left : MOST_FILE_BYTES,
     };
     self->out->kind = WEIR_IO_SEND_FILE;
-    self->out->region = &self->sending->region;
+    self->out->region = &self->extras->sending->region;
     return 0;
 }
 
@@ -92,18 +92,19 @@ static int prepare_parcel(weir_socket *self, const weir_descriptors *parcel)
         if (parcel->fds[i] < 0)
             return -EBADF; /* or taken a descriptor out */
     }
-    self->sending->parcel = (weir_io_parcel){ parcel->fds, parcel->count, piece.iov_base,
-                                              piece.iov_len };
+    self->extras->sending->parcel = (weir_io_parcel){ parcel->fds, parcel->count, piece.iov_base,
+                                                      piece.iov_len };
     self->out->kind = WEIR_IO_SEND_DESCRIPTORS;
-    self->out->parcel = &self->sending->parcel;
+    self->out->parcel = &self->extras->sending->parcel;
     return 0;
 }
 
 int weir__sending_prepare(weir_socket *self, weir_msg *msg)
 {
-    if (self->sending == NULL)
-        self->sending = weir__zalloc(sizeof *self->sending);
-    if (self->sending == NULL)
+    weir_socket_extras *extras = weir__socket_need_extras(self);
+    if (extras != NULL && extras->sending == NULL)
+        extras->sending = weir__zalloc(sizeof *extras->sending);
+    if (extras == NULL || extras->sending == NULL)
         return -ENOMEM;
     if (msg->type == &weir_descriptors_type)
         return prepare_parcel(self, (weir_descriptors *)msg);
@@ -144,9 +145,9 @@ static int region_sent(weir_socket *self, weir_file_region *region, int sent)
         return WEIR_EOF;
     entry->sent += (size_t)sent;
     weir__counter_add(&channel->outbound.bytes_out, (uint64_t)sent);
-    queue_progress(self->sending->progress, entry->sent);
+    queue_progress(self->extras->sending->progress, entry->sent);
     if (entry->sent == region->length) {
-        end_progress(self->sending);
+        end_progress(self->extras->sending);
         weir__outbound_remove(&channel->outbound, channel->spare, 0);
     }
     return 0;
@@ -172,10 +173,12 @@ int weir__sending_sent(weir_socket *self, int sent)
 
 void weir__sending_end(weir_socket *self)
 {
-    if (self->sending != NULL)
-        end_progress(self->sending);
-    weir__free(self->sending);
-    self->sending = NULL;
+    weir_sending *sending = self->extras != NULL ? self->extras->sending : NULL;
+    if (sending == NULL)
+        return;
+    end_progress(sending);
+    weir__free(sending);
+    self->extras->sending = NULL;
 }
 
 weir_msg *weir__received(weir_sys *sys, const weir_io_result *result)

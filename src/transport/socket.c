@@ -2,6 +2,7 @@
 /* What every channel over a socket does alike. */
 #include "transport/socket.h"
 
+#include "base/address.h"
 #include "base/alloc.h"
 
 #include <errno.h>
@@ -16,6 +17,13 @@ void weir__socket_init(weir_socket *self, const weir_transport *transport, weir_
     self->is_open = true;
     self->in.file = &self->file;
     weir__channel_init(&self->channel, transport, parent);
+}
+
+weir_socket_extras *weir__socket_need_extras(weir_socket *self)
+{
+    if (self->extras == NULL)
+        self->extras = weir__zalloc(sizeof *self->extras);
+    return self->extras;
 }
 
 /* Coming to a loop, and leaving it ------------------------------------------------------------- */
@@ -94,8 +102,10 @@ void weir__socket_close(weir_channel *channel)
     weir__channel_unlock(channel);
     if (!was_open)
         return;
-    weir__claim_end(self->sys, self->claim);
-    self->claim = NULL;
+    if (self->extras != NULL)
+        weir__claim_end(self->sys, self->extras->claim);
+    weir__free(self->extras);
+    self->extras = NULL;
     if (self->is_attached) {
         weir_io *io = weir__socket_io(self);
         io->type->close_file(io, &self->file);
@@ -134,10 +144,15 @@ int weir__socket_local_address(const weir_channel *channel, weir_address *addres
 int weir__socket_remote_address(const weir_channel *channel, weir_address *address)
 {
     const weir_socket *self = weir__socket_of(channel);
-    if (self->remote_length > 0)
-        return weir_address_from_sockaddr(address, (const struct sockaddr *)&self->remote,
-                                          self->remote_length);
-    return ask(channel, self->sys->getpeername, address);
+    if (!self->has_remote)
+        return ask(channel, self->sys->getpeername, address);
+    struct in_addr host;
+    memcpy(&host, &self->remote_host, sizeof host);
+    if (self->family == AF_INET)
+        weir__address_set_ipv4(address, host, self->remote_port);
+    else
+        weir__address_set_ipv6(address, self->remote_host, self->remote_scope, self->remote_port);
+    return 0;
 }
 
 int weir_channel_descriptor(const weir_channel *channel)
@@ -160,7 +175,10 @@ int weir__socket_bind(weir_socket *self, const weir_address *local)
         int type = 0;
         socklen_t size = sizeof type;
         self->sys->getsockopt(self->sys, self->file.fd, SOL_SOCKET, SO_TYPE, &type, &size);
-        return weir__claim_bind(self->sys, self->file.fd, type, local, &self->claim);
+        weir_socket_extras *extras = weir__socket_need_extras(self);
+        return extras != NULL
+                   ? weir__claim_bind(self->sys, self->file.fd, type, local, &extras->claim)
+                   : -ENOMEM;
     }
     return self->sys->bind(self->sys, self->file.fd, address, (socklen_t)length);
 }

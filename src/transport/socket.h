@@ -23,11 +23,12 @@
 typedef struct weir_socket {
     weir_channel channel;
     weir_sys *sys;
-    int fd; /* set once; for any thread, under the channel's lock, while it is open */
     weir_io_file file;
     weir_io_op in;
-    weir_io_op *out; /* what is being sent, or the connect; NULL: nothing is */
-    bool is_open;    /* under the channel's lock */
+    weir_io_op *out;                   /* what is being sent, or the connect; NULL: nothing is */
+    struct weir_socket_extras *extras; /* what few sockets need; NULL until then */
+    int fd;       /* set once; for any thread, under the channel's lock, while it is open */
+    bool is_open; /* under the channel's lock */
     bool is_attached;
     bool is_connected;  /* or bound, or listening: active */
     bool is_peer_known; /* of a datagram channel: it is connected indeed */
@@ -36,11 +37,18 @@ typedef struct weir_socket {
     bool is_relay;      /* what goes out comes from there */
     uint8_t family;     /* AF_INET, AF_INET6, AF_UNIX */
     uint8_t max_descriptors;
-    socklen_t remote_length;      /* of what follows; 0: ask the kernel */
-    struct sockaddr_in6 remote;   /* of an accepted one: it can still be asked when it is closed */
+
+    /* Of an accepted one, who can still be asked for it when it is closed. */
+    bool has_remote;
+    in_port_t remote_port;
+    uint32_t remote_scope;
+    struct in6_addr remote_host; /* or an IPv4 one, in front */
+} weir_socket;
+
+typedef struct weir_socket_extras {
     struct weir_claim *claim;     /* of the path it is bound to; NULL: there is none */
     struct weir_sending *sending; /* of what is not bytes; NULL until there was any */
-} weir_socket;
+} weir_socket_extras;
 
 static inline weir_socket *weir__socket_of(const weir_channel *channel)
 {
@@ -65,6 +73,9 @@ static inline weir_io *weir__socket_io(const weir_socket *self)
 /* Prepares a socket, whose descriptor is its own from then on. */
 void weir__socket_init(weir_socket *self, const weir_transport *transport, weir_channel *parent,
                        weir_sys *sys, int fd, int family);
+
+/* NULL without memory. */
+weir_socket_extras *weir__socket_need_extras(weir_socket *self);
 
 /* Functions of a transport. */
 int weir__socket_attach(weir_channel *channel);
