@@ -199,7 +199,12 @@ int weir_channel_set_child_option(weir_channel *channel, weir_option option, int
     if (weir__channel_owner(channel) != WEIR_OWNER_ME)
         return refuse(error, -EPERM, option, value, "to be set on the channel's loop");
     const weir_transport *transport = channel->transport;
-    if (transport->passes_on != NULL && transport->passes_on(channel, option))
+    bool is_own = (int)option < WEIR__CHANNEL_OPTIONS_END || transport->child_option == NULL;
+    int way = is_own ? 0 : transport->child_option(channel, option);
+    if (way < 0)
+        return weir_error_set(error, way, "channel", "%s is nothing that a child of a %s has",
+                              weir_option_get_info(option)->name, transport->name);
+    if (way > 0)
         return apply_to_transport(channel, option, value, error);
     code = keep_child_option(channel, option, value);
     return code < 0 ? refuse(error, code, option, value, "too much: there is no memory for it") : 0;

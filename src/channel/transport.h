@@ -59,11 +59,12 @@ typedef struct weir_transport {
     int (*remote_address)(const weir_channel *channel, weir_address *address);
 
     /* Options that are not the channel's own: -ENOPROTOOPT when it does not have that one. NULL: it
-     * has none. Getting is for any thread. `passes_on`: what children get from their listener by
-     * themselves, so that setting it there does. NULL: nothing. */
+     * has none. Getting is for any thread. Those of a listener's children are set on each child
+     * (0), or on the listener alone, from whom they have it by themselves (1); -ENOPROTOOPT when no
+     * child has that one. NULL: 0. */
     int (*set_option)(weir_channel *channel, weir_option option, int64_t value);
     int (*get_option)(const weir_channel *channel, weir_option option, int64_t *value);
-    bool (*passes_on)(const weir_channel *channel, weir_option option);
+    int (*child_option)(const weir_channel *channel, weir_option option);
 
     /* Messages, events and errors that reached the tail: true when it has taken them over. NULL:
      * never. */

@@ -325,9 +325,14 @@ static int listener_get_option(const weir_channel *channel, weir_option option, 
     return 0;
 }
 
-static bool listener_passes_on(const weir_channel *channel, weir_option option)
+static int listener_child_option(const weir_channel *channel, weir_option option)
 {
-    return weir__sockopt_is_inherited(weir__socket_of(channel)->family, option);
+    int family = weir__socket_of(channel)->family;
+    if (option == WEIR_OPTION_MAX_DESCRIPTORS && family == AF_UNIX)
+        return 0;
+    if (!weir__sockopt_is_for(WEIR_SOCKET_STREAM, family, option))
+        return -ENOPROTOOPT;
+    return weir__sockopt_is_inherited(family, option);
 }
 
 #define LISTENER(transport_name)                                                                   \
@@ -338,7 +343,7 @@ static bool listener_passes_on(const weir_channel *channel, weir_option option)
         .takes = takes_nothing, .flush = nothing_to_flush, .quiesce = listener_quiesce,            \
         .close = listener_close, .destroy = listener_destroy,                                      \
         .local_address = weir__socket_local_address, .set_option = listener_set_option,            \
-        .get_option = listener_get_option, .passes_on = listener_passes_on,                        \
+        .get_option = listener_get_option, .child_option = listener_child_option,                  \
     }
 
 const weir_transport weir__listener_transport = LISTENER("tcp listener");

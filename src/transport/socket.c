@@ -238,7 +238,7 @@ static bool has_option(const weir_socket *self, weir_option option)
     weir_socket_kind kind = self->in.kind == WEIR_IO_ACCEPT    ? WEIR_SOCKET_LISTENER
                             : self->in.kind == WEIR_IO_RECEIVE ? WEIR_SOCKET_STREAM
                                                                : WEIR_SOCKET_DATAGRAM;
-    return weir__sockopt_is_for(kind, option);
+    return weir__sockopt_is_for(kind, self->family, option);
 }
 
 int weir__socket_set_option(weir_channel *channel, weir_option option, int64_t value)

@@ -115,7 +115,7 @@ int weir__sockopt_get(weir_sys *sys, int fd, int family, weir_option option, int
 
 /* Whether accepted sockets have it from their listener, and whether sockets for that have it. */
 bool weir__sockopt_is_inherited(int family, weir_option option);
-bool weir__sockopt_is_for(weir_socket_kind kind, weir_option option);
+bool weir__sockopt_is_for(weir_socket_kind kind, int family, weir_option option);
 
 /* The path of a socket file, see claim.c: bound, replacing one that nobody listens on any more, and
  * taken away with its owner if it is still the same. */

@@ -84,9 +84,12 @@ bool weir__sockopt_is_inherited(int family, weir_option option)
     return family != AF_UNIX && table[option].is_inherited;
 }
 
-/* What the kernel would take from others, too, or refuse in another way. */
-bool weir__sockopt_is_for(weir_socket_kind kind, weir_option option)
+/* Some the kernel would take from others, too, or refuse in another way. */
+bool weir__sockopt_is_for(weir_socket_kind kind, int family, weir_option option)
 {
+    int level, name;
+    if (find(family, option, &level, &name) == NULL)
+        return false;
     switch (option) {
     case WEIR_OPTION_FAST_OPEN_CONNECT:
         return kind == WEIR_SOCKET_STREAM;
