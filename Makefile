@@ -31,9 +31,9 @@ all: setup-build           ## build the library, examples and benchmarks (releas
 help:                      ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
 
-run: all                   ## build, then run what there is to see
-	$(say) this is weir-hexdump, reading the top of README.md. Try: build/release/examples/weir-hexdump FILE
-	@head -c 256 README.md | build/release/examples/weir-hexdump
+run: all                   ## build, then run the echo server and a client of it
+	$(say) starting weir-echo, and weir-echo-client to talk to it
+	@tools/run build/release/examples
 
 test: setup-build setup-test  ## build with all checks on, run the tests
 	$(call check,debug)
@@ -65,7 +65,7 @@ format-check: setup-check  ## tell what `make format` would change
 
 tidy: setup-build setup-check setup-test  ## what clang-tidy has to say
 	$(call build,clang,all)
-	@clang-tidy -quiet -p build/clang --warnings-as-errors='*' $$(git ls-files 'src/*.c') 2>/dev/null
+	@clang-tidy -quiet -p build/clang --warnings-as-errors='*' $$(git ls-files 'src/*.c' 'examples/*.c') 2>/dev/null
 	$(say) clang-tidy is content
 
 layers: setup-test         ## check that each layer includes only layers below it

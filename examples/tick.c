@@ -70,6 +70,14 @@ int main(int argc, char **argv)
         .limit = argc > 1 ? atoi(argv[1]) : 0,
     };
     weir_error error;
+    bool asks_help = argc == 2 && strcmp(argv[1], "--help") == 0;
+    if (asks_help || argc > 2 || (argc == 2 && self.limit <= 0)) {
+        fprintf(asks_help ? stdout : stderr,
+                "usage: weir-tick [SECONDS]\n"
+                "Counts seconds, and tells what is typed. Ends with ^C, "
+                "the end of input, or after SECONDS.\n");
+        return asks_help ? 0 : 2;
+    }
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (weir_group_new(&self.group, &(weir_group_config){ .loops = 1, .name = "tick" }, &error) <
         0) {

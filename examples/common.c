@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+/* What the example servers share: their switches, and a life from "listening" to a signal. */
+#include "common.h"
+
+#include <getopt.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DRAIN_MS 5000 /* how long open connections may take to end when the server does */
+
+/* Switches ------------------------------------------------------------------------------------- */
+
+int example_number(const char *program, const char *what, const char *text, int least, int most)
+{
+    char *end;
+    long number = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || number < least || number > most) {
+        fprintf(stderr, "%s: %s: '%s' is no number from %d to %d\n", program, what, text, least,
+                most);
+        exit(2);
+    }
+    return (int)number;
+}
+
+/* A group that does not say takes what the environment says, and refuses what weir has not got. */
+void example_choose_io(const char *program, const char *kind)
+{
+    static const char *const kinds[] = { "auto", "epoll", "uring", "blocking" };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(kind, kinds[i]) == 0) {
+            setenv("WEIR_IO", kind, 1);
+            return;
+        }
+    }
+    fprintf(stderr, "%s: --io: '%s' is none of auto, epoll, uring and blocking\n", program, kind);
+    exit(2);
+}
+
+void example_choose_log(const char *program, const char *level)
+{
+    int number = weir_log_level_from(level);
+    if (number < 0) {
+        fprintf(stderr, "%s: --log: '%s' is none of off, error, warn, info, debug and trace\n",
+                program, level);
+        exit(2);
+    }
+    weir_log_to_stderr((weir_log_level)number);
+}
+
+static void print_help(const example *self)
+{
+    printf("usage: %s [SWITCH]...\n%s\n", self->name, self->about);
+    printf("  --listen ADDR    where to listen; port 0 is any that is free (default %s)\n",
+           self->listen);
+    if (self->connect != NULL)
+        printf("  --connect ADDR   where to connect to (default %s)\n", self->connect);
+    printf(
+        "  --io KIND        auto, epoll, uring or blocking, as WEIR_IO of the environment\n"
+        "  --boss N         loops that accept connections (default 1)\n"
+        "  --loops N        loops that serve them (default: two per CPU)\n"
+        "  --acceptors N    listeners on the address, one per boss loop (default 1)\n"
+        "  --log LEVEL      off, error, warn, info, debug or trace (default warn)\n"
+        "  --help           this text\n"
+        "An address is 127.0.0.1:80, [::1]:80, :80, localhost:80, unix:/path or unix:@name. With\n"
+        "--io blocking each connection has a loop of its own, however many --boss and --loops "
+        "say.\n"
+        "SIGINT and SIGTERM end it: open connections have %d s to end, or until the next signal.\n",
+        DRAIN_MS / 1000);
+}
+
+void example_parse(example *self, int argc, char **argv)
+{
+    enum { LISTEN, CONNECT, IO, BOSS, LOOPS, ACCEPTORS, LOG, HELP };
+    const struct option switches[] = {
+        { "listen", required_argument, NULL, LISTEN },
+        { "io", required_argument, NULL, IO },
+        { "boss", required_argument, NULL, BOSS },
+        { "loops", required_argument, NULL, LOOPS },
+        { "acceptors", required_argument, NULL, ACCEPTORS },
+        { "log", required_argument, NULL, LOG },
+        { "help", no_argument, NULL, HELP },
+        { self->connect != NULL ? "connect" : NULL, required_argument, NULL, CONNECT },
+        { 0 },
+    };
+    const char *name = self->name;
+    example_choose_log(name, "warn");
+    self->boss_loops = 1;
+    for (int which; (which = getopt_long(argc, argv, "", switches, NULL)) != -1;) {
+        switch (which) {
+        case LISTEN:
+            self->listen = optarg;
+            break;
+        case CONNECT:
+            self->connect = optarg;
+            break;
+        case IO:
+            example_choose_io(name, optarg);
+            break;
+        case BOSS:
+            self->boss_loops = example_number(name, "--boss", optarg, 1, 1024);
+            break;
+        case LOOPS:
+            self->loops = example_number(name, "--loops", optarg, 1, 1024);
+            break;
+        case ACCEPTORS:
+            self->acceptors = example_number(name, "--acceptors", optarg, 1, 1024);
+            break;
+        case LOG:
+            example_choose_log(name, optarg);
+            break;
+        case HELP:
+            print_help(self);
+            exit(0);
+        default: /* getopt_long has told what is wrong */
+            exit(2);
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "%s: '%s' is no switch; --help lists them\n", name, argv[optind]);
+        exit(2);
+    }
+}
+
+/* Signals -------------------------------------------------------------------------------------- */
+
+/* The first one lets connections end, the second one ends them. One that comes before there is a
+ * server is kept for example_serve. */
+static void on_signal(example *self, int number)
+{
+    weir_listener_stats stats;
+    weir_server_get_stats(self->server, &stats);
+    if (!self->is_ending && stats.connections > 0)
+        fprintf(stderr, "%s: %s: open connections have %d s to end, or until the next signal\n",
+                self->name, strsignal(number), DRAIN_MS / 1000);
+    weir_server_drain(self->server, self->is_ending ? 0 : DRAIN_MS, NULL);
+    self->is_ending = true;
+}
+
+static void on_interrupt(weir_signal *signal, int number)
+{
+    on_signal(WEIR_CONTAINER(signal, example, interrupt), number);
+}
+
+static void on_terminate(weir_signal *signal, int number)
+{
+    on_signal(WEIR_CONTAINER(signal, example, terminate), number);
+}
+
+/* A manual loop has no thread: the main thread runs it while it waits for the server's end. */
+static int catch_signals(example *self, weir_error *error)
+{
+    weir_group_config config = { .loops = 1, .is_manual = true };
+    int code = weir_group_new(&self->main_loop, &config, error);
+    if (code < 0)
+        return code;
+    weir_loop *loop = weir_group_loop_at(self->main_loop, 0);
+    self->interrupt.raised = on_interrupt;
+    self->terminate.raised = on_terminate;
+    code = weir_loop_signal(loop, &self->interrupt, SIGINT);
+    if (code == 0)
+        code = weir_loop_signal(loop, &self->terminate, SIGTERM);
+    return code < 0 ? weir_error_set(error, code, self->name, "cannot wait for signals: %s",
+                                     weir_error_text(code))
+                    : 0;
+}
+
+/* A server's life ------------------------------------------------------------------------------ */
+
+bool example_listen(example *self, const weir_server_config *config)
+{
+    weir_group_config boss = { .loops = self->boss_loops, .name = "boss" };
+    weir_group_config workers = { .loops = self->loops, .name = "worker" };
+    weir_server_config full = *config;
+    weir_error error;
+    int code = catch_signals(self, &error); /* before there are other threads */
+    if (code == 0)
+        code = weir_group_new(&self->boss, &boss, &error);
+    if (code == 0)
+        code = weir_group_new(&self->workers, &workers, &error);
+    if (code == 0) {
+        full.boss = self->boss;
+        full.workers = self->workers;
+        full.acceptors = self->acceptors;
+        code = weir_server_listen(&self->server, &full, self->listen, &error);
+    }
+    if (code < 0)
+        fprintf(stderr, "%s: %s\n", self->name, error.message);
+    return code == 0;
+}
+
+void example_serve(example *self)
+{
+    weir_address address;
+    char text[WEIR_ADDRESS_TEXT_MAX] = "";
+    if (weir_server_address(self->server, &address) == 0)
+        weir_address_text(&address, text, sizeof text);
+    printf("listening on %s\n", text);
+    fflush(stdout);
+    if (self->is_ending)
+        weir_server_drain(self->server, 0, NULL);
+    weir_future_await(weir_server_closed(self->server));
+}
+
+/* Nothing is under way any more that a quiet period would be good for. */
+static void end_group(weir_group *group)
+{
+    if (group != NULL)
+        weir_group_shutdown(group, 0, DRAIN_MS);
+    weir_group_free(group);
+}
+
+void example_end(example *self)
+{
+    weir_server_release(self->server);
+    end_group(self->workers);
+    end_group(self->boss);
+    end_group(self->main_loop);
+    weir_leak_report(NULL, NULL); /* debug builds name the messages that nobody released */
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* What the example servers share: their switches, and a life from "listening" to a signal. */
+#ifndef WEIR_EXAMPLES_COMMON_H
+#define WEIR_EXAMPLES_COMMON_H
+
+#include <weir/weir.h>
+
+typedef struct example {
+    /* Set these, before example_parse changes them to what the command line says. */
+    const char *name;    /* of the program */
+    const char *about;   /* what it does, for --help: whole lines */
+    const char *listen;  /* the address */
+    const char *connect; /* another one, for a program that has --connect; else NULL */
+
+    /* Made by example_listen. */
+    weir_group *boss, *workers;
+    weir_server *server;
+
+    /* For common.c alone. */
+    int boss_loops, loops, acceptors;
+    weir_group *main_loop;
+    weir_signal interrupt, terminate;
+    bool is_ending;
+} example;
+
+/** Reads the command line. Does not return after --help, nor from what it does not understand. */
+void example_parse(example *self, int argc, char **argv);
+
+/** Listens as the command line says; of the config only the groups and acceptors are filled in.
+ * False when that fails, which it has then told on standard error. */
+bool example_listen(example *self, const weir_server_config *config);
+
+/** Says where it listens, and returns when a signal has ended the server. */
+void example_serve(example *self);
+
+/** Gives everything back, however far it came. */
+void example_end(example *self);
+
+/* For all programs: */
+
+/** A number within a range, or an explanation and exit(2). `what` is the switch. */
+int example_number(const char *program, const char *what, const char *text, int least, int most);
+
+/** --io and --log: what they say holds for the whole program. The same for bad values. */
+void example_choose_io(const char *program, const char *kind);
+void example_choose_log(const char *program, const char *level);
+
+#endif

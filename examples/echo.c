@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* weir-echo: answers with what it reads. README.md shows the same without switches. */
+#include "common.h"
+
+#include <stdio.h>
+
+static void echo_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    weir_ctx_write(ctx, msg, NULL); /* the message goes with the call */
+}
+
+static void echo_on_read_complete(weir_ctx *ctx)
+{
+    weir_ctx_flush(ctx);
+}
+
+static void echo_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    if (event == &weir_event_input_closed)
+        weir_ctx_shutdown(ctx, NULL); /* once the last answer is sent */
+    weir_ctx_fire_event(ctx, event);
+}
+
+static void echo_on_error(weir_ctx *ctx, const weir_error *error)
+{
+    fprintf(stderr, "echo: %s\n", error->message);
+    weir_ctx_close(ctx, NULL);
+}
+
+static const weir_handler_type echo = {
+    .name = "echo",
+    .on_read = echo_on_read,
+    .on_read_complete = echo_on_read_complete,
+    .on_event = echo_on_event,
+    .on_error = echo_on_error,
+};
+
+static int init_child(weir_channel *ch, void *arg)
+{
+    weir_channel_set_option(ch, WEIR_OPTION_ALLOW_HALF_CLOSURE, true, NULL);
+    return weir_pipeline_add_last(weir_channel_pipeline(ch), "echo", &echo, arg);
+}
+
+int main(int argc, char **argv)
+{
+    example self = {
+        .name = "weir-echo",
+        .about =
+            "Answers with what it reads, over TCP or Unix streams. Try it with nc 127.0.0.1 8007\n"
+            "or weir-echo-client.\n",
+        .listen = "127.0.0.1:8007",
+    };
+    example_parse(&self, argc, argv);
+    bool is_ready = example_listen(&self, &(weir_server_config){ .init_child = init_child });
+    if (is_ready)
+        example_serve(&self);
+    example_end(&self);
+    return is_ready ? 0 : 1;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* weir-proxy: passes on what it reads, both ways, no faster than the slower side takes it.
+ *
+ *     client  --->  front: [proxy] [relay]        back: [relay]  --->  upstream
+ *             <---                         <--->                 <---
+ *
+ * `front` is the channel of the client. When it is there, `proxy` connects another one, `back`;
+ * then each has a `relay`, with the other channel as its argument. The two may be on different
+ * loops, so a relay speaks to the other channel only by functions that any thread may call. */
+#include "common.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#define CONNECT_TIMEOUT_MS 10000
+
+/* Relay: from this channel to the other -------------------------------------------------------- */
+
+/*
+ * Neither channel reads by itself. After each batch of reads a relay asks the other one for
+ * more_wanted: has the other channel room for more? That is answered on the other one's loop, where
+ * it cannot change meanwhile: by a read at once, or by one when there is room again.
+ */
+static const weir_msg_type more_wanted_type = { .name = "more wanted" };
+static weir_msg more_wanted = WEIR_MSG_CONSTANT(&more_wanted_type);
+
+typedef struct relay {
+    bool is_asked; /* the other side waits for room on this channel */
+} relay;
+
+static weir_channel *other_of(const weir_ctx *ctx)
+{
+    return weir_ctx_arg(ctx);
+}
+
+static void relay_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    weir_channel_write(other_of(ctx), msg, NULL);
+}
+
+static void relay_on_read_complete(weir_ctx *ctx)
+{
+    weir_channel_flush(other_of(ctx));
+    weir_pipeline_fire_event(weir_channel_pipeline(other_of(ctx)), &more_wanted);
+}
+
+static void answer_if_room(weir_ctx *ctx)
+{
+    relay *self = weir_ctx_state(ctx);
+    if (!self->is_asked || !weir_channel_is_writable(weir_ctx_channel(ctx)))
+        return;
+    self->is_asked = false;
+    weir_channel_read(other_of(ctx));
+}
+
+static void relay_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    relay *self = weir_ctx_state(ctx);
+    if (event == &more_wanted) {
+        self->is_asked = true;
+        answer_if_room(ctx);
+    } else {
+        if (event == &weir_event_input_closed)
+            weir_channel_shutdown(other_of(ctx), NULL); /* sends all, then the end */
+        weir_ctx_fire_event(ctx, event);
+    }
+}
+
+static void relay_on_writability(weir_ctx *ctx)
+{
+    answer_if_room(ctx);
+    weir_ctx_fire_writability(ctx);
+}
+
+/* The other one still sends what it has got; what it reads until it ends is of no use any more. */
+static void relay_on_inactive(weir_ctx *ctx)
+{
+    weir_channel_finish(other_of(ctx), NULL);
+    weir_channel_set_option(other_of(ctx), WEIR_OPTION_AUTO_READ, true, NULL);
+    weir_ctx_fire_inactive(ctx);
+}
+
+static void relay_removed(weir_ctx *ctx)
+{
+    weir_channel_release(other_of(ctx));
+}
+
+static const weir_handler_type relay_type = {
+    .name = "relay",
+    .state_size = sizeof(relay),
+    .on_read = relay_on_read,
+    .on_read_complete = relay_on_read_complete,
+    .on_event = relay_on_event,
+    .on_writability = relay_on_writability,
+    .on_inactive = relay_on_inactive,
+    .removed = relay_removed,
+};
+
+/* From now on what `from` reads goes to `to`. */
+static int add_relay(weir_channel *from, weir_channel *to)
+{
+    weir_channel_retain(to);
+    int code = weir_pipeline_add_last(weir_channel_pipeline(from), "relay", &relay_type, to);
+    if (code < 0)
+        weir_channel_release(to);
+    return code;
+}
+
+/* Proxy: a way to the upstream for each client ------------------------------------------------- */
+
+/* The sides end one after the other, and read only when they are asked to. */
+static const weir_option_value options[] = {
+    { WEIR_OPTION_ALLOW_HALF_CLOSURE, true },
+    { WEIR_OPTION_AUTO_READ, false },
+    { WEIR_OPTION_PAUSE_WHEN_UNWRITABLE, false }, /* one direction does not hold up the other */
+};
+#define OPTION_COUNT (sizeof options / sizeof *options)
+
+static int init_back(weir_channel *back, void *front)
+{
+    return add_relay(back, front);
+}
+
+/* On the loop of `front`. */
+static void on_connected(void *arg, weir_future *future)
+{
+    weir_channel *front = arg, *back = weir_future_value(future);
+    const weir_error *error = weir_future_error(future);
+    int code = weir_future_code(future);
+    if (code < 0)
+        fprintf(stderr, "proxy: %s\n", error != NULL ? error->message : weir_error_text(code));
+    else
+        code = add_relay(front, back); /* fails when the client has gone */
+    if (code == 0) {
+        weir_channel_read(front);
+        weir_channel_read(back);
+    } else {
+        weir_channel_close(front, NULL);
+        if (back != NULL)
+            weir_channel_close(back, NULL);
+    }
+    weir_channel_release(front);
+}
+
+static int connect_back(weir_channel *front, const example *self)
+{
+    weir_client_config config = {
+        .group = self->workers,
+        .init = init_back,
+        .arg = front,
+        .options = options,
+        .option_count = OPTION_COUNT,
+        .connect_timeout_ms = CONNECT_TIMEOUT_MS,
+    };
+    weir_promise *promise = weir_channel_promise(front);
+    if (promise == NULL)
+        return -ENOMEM;
+    weir_channel_retain(front); /* for on_connected, and for init_back, which comes before */
+    int code = weir_future_on_done(weir_promise_future(promise), on_connected, front);
+    if (code < 0) {
+        weir_channel_release(front);
+        weir_promise_fail(promise, code);
+    } else {
+        weir_error error;
+        if (weir_client_start(&config, self->connect, promise, &error) < 0)
+            weir_promise_fail_with(promise, &error);
+    }
+    weir_promise_release(promise);
+    return code;
+}
+
+static void proxy_on_active(weir_ctx *ctx)
+{
+    int code = connect_back(weir_ctx_channel(ctx), weir_ctx_arg(ctx));
+    if (code < 0) {
+        fprintf(stderr, "proxy: %s\n", weir_error_text(code));
+        weir_ctx_close(ctx, NULL);
+    }
+    weir_ctx_fire_active(ctx);
+}
+
+static const weir_handler_type proxy = { .name = "proxy", .on_active = proxy_on_active };
+
+static int init_child(weir_channel *front, void *arg)
+{
+    return weir_pipeline_add_last(weir_channel_pipeline(front), "proxy", &proxy, arg);
+}
+
+int main(int argc, char **argv)
+{
+    example self = {
+        .name = "weir-proxy",
+        .about =
+            "Connects whoever connects to it with another server, and passes on all bytes and the\n"
+            "end of each direction. A slow reader slows down the other side.\n",
+        .listen = "127.0.0.1:8080",
+        .connect = "127.0.0.1:8007",
+    };
+    example_parse(&self, argc, argv);
+    weir_server_config config = {
+        .init_child = init_child,
+        .arg = &self,
+        .child_options = options,
+        .child_option_count = OPTION_COUNT,
+    };
+    bool is_ready = example_listen(&self, &config);
+    if (is_ready)
+        example_serve(&self);
+    example_end(&self);
+    return is_ready ? 0 : 1;
+}

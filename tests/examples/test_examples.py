@@ -1,0 +1,570 @@
+#!/usr/bin/env python3
+"""Starts each example program and talks to it, as its user would.
+
+    tests/examples/test_examples.py DIRECTORY_OF_THE_PROGRAMS [unittest's arguments]
+"""
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+PROGRAMS = ""
+PATIENCE_S = 60  # for everything that should happen at once, on a machine under heavy load
+SERVERS = ["echo", "discard", "time", "chat", "proxy"]
+BACKENDS = ["epoll", "blocking"]
+
+
+def run(name, *args, **more):
+    """A program that ends by itself: its exit code, standard output and standard error."""
+    done = subprocess.run([os.path.join(PROGRAMS, "weir-" + name), *args], text=True, capture_output=True,
+                          stdin=subprocess.DEVNULL, timeout=PATIENCE_S, **more)
+    return done.returncode, done.stdout, done.stderr
+
+
+class Server:
+    """A running server: `address` is where, as the program has said it."""
+
+    def __init__(self, name, *args, io="epoll", listen="127.0.0.1:0"):
+        self.process = subprocess.Popen(
+            [os.path.join(PROGRAMS, "weir-" + name), "--listen", listen, "--io", io, *args],
+            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        line = self.process.stdout.readline()
+        match = re.fullmatch(r"listening on (\S+)\n", line)
+        if not match:
+            self.process.kill()
+            raise AssertionError(f"weir-{name} says '{line}': {self.process.communicate()[1]}")
+        self.address = match[1]
+
+    def port(self):
+        return int(self.address.rpartition(":")[2])
+
+    def connect(self):
+        if self.address.startswith("unix:@"):
+            sock = socket.socket(socket.AF_UNIX)
+            sock.connect("\0" + self.address[len("unix:@"):])
+        elif self.address.startswith("unix:"):
+            sock = socket.socket(socket.AF_UNIX)
+            sock.connect(self.address[len("unix:"):])
+        else:
+            host, _, port = self.address.rpartition(":")
+            sock = socket.create_connection((host.strip("[]"), int(port)))
+        sock.settimeout(PATIENCE_S)
+        return sock
+
+    def signal(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def end(self):
+        """Waits for the end: what it has printed after the first line, and on standard error."""
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, out, err
+
+
+@contextlib.contextmanager
+def server(*args, errors="", **more):
+    """A server that is ended by SIGTERM, and has to end well: it says nothing but what was expected to go wrong."""
+    running = Server(*args, **more)
+    try:
+        yield running
+        running.signal()
+        code, out, err = running.end()
+    except BaseException:
+        running.process.kill()
+        sys.stderr.write(running.process.communicate()[1])
+        raise
+    assert code == 0, f"weir-{args[0]} ended with {code}: {err}"
+    assert out == "", f"weir-{args[0]} printed: {out}"
+    assert "live messages" not in err, err
+    assert re.search(errors, err), err
+
+
+def receive(sock, length):
+    """So many bytes, or fewer at the end of the stream."""
+    parts = []
+    while length > 0 and (part := sock.recv(min(length, 1 << 16))):
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def receive_all(sock):
+    return receive(sock, 1 << 40)
+
+
+def pattern(length):
+    return bytes(range(251)) * (length // 251) + bytes(length % 251)
+
+
+def in_background(function, *args):
+    thread = threading.Thread(target=function, args=args, daemon=True)
+    thread.start()
+    return thread
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as sock:
+            sock.bind(("::1", 0))
+        return True
+    except OSError:
+        return False
+
+
+def send_and_end(sock, data):
+    sock.sendall(data)
+    sock.shutdown(socket.SHUT_WR)
+
+
+class Switches(unittest.TestCase):
+    def test_help_explains_every_switch(self):
+        for name in SERVERS + ["echo-client", "hexdump", "tick"]:
+            with self.subTest(name):
+                code, out, err = run(name, "--help")
+                self.assertEqual((code, err), (0, ""))
+                self.assertTrue(out.startswith(f"usage: weir-{name} "), out)
+        for name in SERVERS:
+            out = run(name, "--help")[1]
+            for switch in ["--listen", "--io", "--boss", "--loops", "--acceptors", "--log", "--help"]:
+                self.assertIn(switch, out)
+
+    def test_what_is_not_understood_ends_with_2_and_a_word(self):
+        bad = [["--no-such-switch"], ["word"], ["--listen"], ["--loops", "0"], ["--loops", "many"], ["--boss", "-1"],
+               ["--acceptors", "99999999999999999999"], ["--io", "select"], ["--log", "loud"]]
+        for name in SERVERS:
+            for args in bad:
+                with self.subTest(name, args=args):
+                    code, out, err = run(name, *args)
+                    self.assertEqual((code, out), (2, ""))
+                    self.assertIn(f"weir-{name}: ", err)
+                    word = args[-1] if len(args) > 1 else args[0]
+                    self.assertIn(word, err)
+        for args in [["--no-such-switch"], ["word"], ["--count", "0"], ["--size", "x"], ["--io", "select"]]:
+            with self.subTest("echo-client", args=args):
+                code, out, err = run("echo-client", *args)
+                self.assertEqual((code, out), (2, ""))
+                self.assertIn(args[-1], err)
+
+    def test_only_the_proxy_connects(self):
+        self.assertEqual(run("echo", "--connect", "127.0.0.1:1")[0], 2)
+
+    def test_bad_addresses_are_named(self):
+        for address in ["nonsense", "127.0.0.1:99999", "unix:/no/such/folder/socket"]:
+            with self.subTest(address):
+                code, out, err = run("echo", "--listen", address)
+                self.assertEqual((code, out), (1, ""))
+                self.assertIn(address, err)
+
+    def test_an_address_in_use_is_named(self):
+        with server("echo") as first:
+            for name in SERVERS:
+                with self.subTest(name):
+                    code, out, err = run(name, "--listen", first.address)
+                    self.assertEqual((code, out), (1, ""))
+                    self.assertIn(first.address, err)
+                    self.assertIn("in use", err)
+
+    def test_a_port_that_only_datagrams_use_stops_the_time(self):
+        err = "in use"
+        while "in use" in err and "no datagrams" not in err:  # somebody else may have the port for streams
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                sock.bind(("127.0.0.1", 0))
+                code, out, err = run("time", "--listen", "127.0.0.1:%d" % sock.getsockname()[1])
+            self.assertEqual((code, out), (1, ""))
+        self.assertIn("no datagrams", err)
+
+    def test_uring_works_or_is_refused_in_words(self):
+        try:
+            with server("echo", io="uring") as echo:
+                self.assertEqual(run("echo-client", "--connect", echo.address)[0], 0)
+        except AssertionError:
+            code, out, err = run("echo", "--io", "uring")
+            self.assertEqual((code, out), (1, ""))
+            self.assertIn("uring", err)
+
+    def test_many_acceptors_and_loops(self):
+        with server("echo", "--boss", "2", "--acceptors", "2", "--loops", "3", "--log", "error") as echo:
+            code, _, err = run("echo-client", "--connect", echo.address, "--connections", "20", "--count", "20",
+                               "--timeout", "60")
+            self.assertEqual(code, 0, err)
+
+
+class Ending(unittest.TestCase):
+    def test_each_server_ends_by_either_signal(self):
+        for name in SERVERS:
+            for io in BACKENDS:
+                for number in [signal.SIGINT, signal.SIGTERM]:
+                    with self.subTest(name, io=io, number=number):
+                        one = Server(name, io=io)
+                        one.signal(number)
+                        code, out, err = one.end()
+                        self.assertEqual((code, out), (0, ""), err)
+
+    def test_a_signal_at_any_moment_ends_it(self):
+        for delay_ms in range(40):
+            one = subprocess.Popen([os.path.join(PROGRAMS, "weir-echo"), "--listen", "localhost:0"],
+                                   stdout=subprocess.DEVNULL)
+            self.addCleanup(one.kill)
+            time.sleep(delay_ms / 1000)
+            one.terminate()
+            self.assertIn(one.wait(PATIENCE_S), [0, -signal.SIGTERM])
+
+    def test_open_connections_have_time_to_end(self):
+        for io in BACKENDS:
+            with self.subTest(io):
+                echo = Server("echo", io=io)
+                with echo.connect() as sock:
+                    sock.sendall(b"before")
+                    self.assertEqual(receive(sock, 6), b"before")
+                    echo.signal()
+                    self.assertIn("have 5 s to end", echo.process.stderr.readline())
+                    sock.sendall(b"after")
+                    self.assertEqual(receive(sock, 5), b"after")
+                code, out, _ = echo.end()
+                self.assertEqual((code, out), (0, ""))
+
+    def test_the_second_signal_ends_at_once(self):
+        for io in BACKENDS:
+            for name in ["echo", "chat", "proxy"]:  # what tells that it has got to know of a connection
+                with self.subTest(name, io=io), server("echo") as upstream:
+                    one = Server(name, *(["--connect", upstream.address] if name == "proxy" else []), io=io)
+                    with one.connect() as sock:
+                        sock.sendall(b"hello\n")
+                        self.assertNotEqual(sock.recv(100), b"")
+                        one.signal()
+                        self.assertIn("have 5 s to end", one.process.stderr.readline())
+                        started = time.monotonic()
+                        one.signal(signal.SIGINT)
+                        with contextlib.suppress(ConnectionResetError):
+                            receive_all(sock)
+                        self.assertEqual(one.end()[:2], (0, ""))
+                        self.assertLess(time.monotonic() - started, 5)
+
+    def test_connections_that_stay_are_closed_after_a_while(self):
+        chat = Server("chat")
+        with chat.connect() as sock:
+            sock.recv(100)
+            started = time.monotonic()
+            chat.signal()
+            self.assertEqual(receive_all(sock), b"")
+            self.assertGreater(time.monotonic() - started, 4.5)
+        self.assertEqual(chat.end()[:2], (0, ""))
+
+
+class Echo(unittest.TestCase):
+    def check(self, echo):
+        with echo.connect() as sock:
+            sock.sendall(b"hello")
+            self.assertEqual(receive(sock, 5), b"hello")
+            data = pattern(3 << 20)
+            sender = in_background(send_and_end, sock, data)
+            self.assertEqual(receive_all(sock), data)  # also what comes back after our end
+            sender.join()
+
+    def test_everywhere(self):
+        name = f"unix:@weir-examples-{os.getpid()}"
+        for io in BACKENDS:
+            for listen in ["127.0.0.1:0", name] + (["[::1]:0"] if has_ipv6() else []):
+                with self.subTest(io=io, listen=listen), server("echo", io=io, listen=listen) as echo:
+                    self.check(echo)
+
+    def test_at_a_name(self):
+        with server("echo", listen="localhost:0") as echo:
+            self.check(echo)
+
+    def test_a_path_is_free_again(self):
+        path = f"/tmp/weir-examples-{os.getpid()}"
+        for _ in range(2):
+            with server("echo", listen="unix:" + path) as echo:
+                self.check(echo)
+        self.assertFalse(os.path.exists(path))
+
+    def test_a_client_that_resets_is_told_and_harms_nobody(self):
+        with server("echo", errors="echo: .*reset") as echo:
+            with echo.connect() as sock:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                sock.sendall(b"x")
+                sock.recv(1)
+            self.check(echo)
+
+
+class EchoClient(unittest.TestCase):
+    def test_against_echo(self):
+        name = f"unix:@weir-examples-client-{os.getpid()}"
+        for io in BACKENDS:
+            for listen in ["127.0.0.1:0", name]:
+                with self.subTest(io=io, listen=listen), server("echo", io=io, listen=listen) as echo:
+                    code, out, err = run("echo-client", "--connect", echo.address, "--count", "50", "--size", "100000",
+                                         "--connections", "3", "--timeout", "60", "--io", io)
+                    self.assertEqual(code, 0, err)
+                    self.assertIn("150 answers of 100000 bytes over 3 connections", out)
+                    self.assertIn("round trip: least", out)
+                    counts = [int(n) for n in re.findall(r"below +\d+ us +(\d+)", out)]
+                    self.assertEqual(sum(counts), 150)
+
+    def test_against_discard(self):
+        with server("discard", "--log", "info", errors="discard: [0-9a-f]+: 64 bytes") as discard:
+            code, out, err = run("echo-client", "--connect", discard.address, "--timeout", "1")
+            self.assertEqual((code, out), (1, ""))
+            self.assertIn("no answer within 1 s", err)
+
+    def test_against_something_else(self):
+        with server("chat") as chat:
+            code, out, err = run("echo-client", "--connect", chat.address)
+            self.assertEqual((code, out), (1, ""))
+            self.assertIn("answer 1 is not what was sent", err)
+
+    def test_against_one_that_closes(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            in_background(lambda: listener.accept()[0].close())
+            code, out, err = run("echo-client", "--connect", "127.0.0.1:%d" % listener.getsockname()[1])
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn("after 0 of 1000 answers", err)
+
+    def test_against_nothing(self):
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))  # taken, but nobody listens
+            address = "127.0.0.1:%d" % sock.getsockname()[1]
+            code, out, err = run("echo-client", "--connect", address, "--connections", "3")
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn(address, err)
+        self.assertIn("refused", err)
+
+
+class Discard(unittest.TestCase):
+    def test_reads_everything_and_says_nothing(self):
+        for io in BACKENDS:
+            with self.subTest(io), server("discard", io=io) as discard, discard.connect() as sock:
+                send_and_end(sock, pattern(2 << 20))
+                self.assertEqual(receive_all(sock), b"")
+
+
+class Time(unittest.TestCase):
+    TEXT = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n"
+
+    def test_over_streams(self):
+        name = f"unix:@weir-examples-time-{os.getpid()}"
+        for io in BACKENDS:
+            for listen in ["127.0.0.1:0", name]:
+                with self.subTest(io=io, listen=listen), server("time", io=io, listen=listen) as clock:
+                    with clock.connect() as sock:
+                        self.assertRegex(receive_all(sock), b"^" + self.TEXT + b"$")
+
+    def test_over_datagrams(self):
+        for io in BACKENDS:
+            with self.subTest(io), server("time", io=io) as clock:
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                    sock.settimeout(PATIENCE_S)
+                    sock.connect(("127.0.0.1", clock.port()))
+                    sock.send(b"x" * 21)  # as long as an answer: gets none
+                    for question in [b"", b"?\n"]:
+                        sock.send(question)
+                        self.assertRegex(sock.recv(100), b"^" + self.TEXT + b"$")
+                    sock.setblocking(False)
+                    self.assertRaises(BlockingIOError, sock.recv, 100)
+
+
+class Chat(unittest.TestCase):
+    def enter(self, chat, name):
+        sock = chat.connect()
+        lines = sock.makefile("rb")
+        self.assertEqual(lines.readline(), b"* your name?\n")
+        sock.sendall(name.encode() + b"\n")
+        self.assertRegex(lines.readline(), rb"^\* welcome, \d+ in the room\n$")
+        return sock, lines
+
+    def test_twenty_guests(self):
+        for io in BACKENDS:
+            with self.subTest(io), server("chat", io=io) as chat:
+                guests = [self.enter(chat, f"guest{i}") for i in range(20)]
+                for i, (_, lines) in enumerate(guests):
+                    for j in range(i + 1, 20):
+                        self.assertEqual(lines.readline(), b"* guest%d came in\n" % j)
+                for i, (sock, _) in enumerate(guests):
+                    sock.sendall(b"I am %d\r\nand\tI say " % i)
+                    sock.sendall(b"\x1b[2Jmore\n")
+                for i, (_, lines) in enumerate(guests):
+                    heard = [lines.readline() for _ in range(2 * 19)]
+                    for j in range(20):
+                        said = [b"guest%d: I am %d\n" % (j, j), b"guest%d: and\tI say ?[2Jmore\n" % j]
+                        mine = [line for line in heard if line.startswith(b"guest%d: " % j)]
+                        self.assertEqual(mine, said if j != i else [])
+                guests[0][1].close()
+                guests[0][0].close()
+                for sock, lines in guests[1:]:
+                    self.assertEqual(lines.readline(), b"* guest0 has left\n")
+                for sock, lines in guests[1:]:
+                    lines.close()
+                    sock.close()
+
+    def test_names(self):
+        with server("chat") as chat, chat.connect() as sock, sock.makefile("rb") as lines:
+            lines.readline()
+            for bad in [b"", b"two words", b"x" * 33, b"\x1b"]:
+                sock.sendall(bad + b"\n")
+                self.assertEqual(lines.readline(), b"* a name is 1 to 32 letters and digits; yours?\n")
+            sock.sendall(b"x" * 32 + b"\n")
+            self.assertEqual(lines.readline(), b"* welcome, 1 in the room\n")
+
+    def test_the_longest_line_passes_and_a_longer_one_closes(self):
+        for end in [b"\n", b""]:
+            with self.subTest(end=end), server("chat", errors="chat: a line could not be read: limit") as chat:
+                one, _ = self.enter(chat, "one")
+                two, heard = self.enter(chat, "two")
+                one.sendall(b"x" * 8192 + b"\n")
+                self.assertEqual(heard.readline(), b"one: " + b"x" * 8192 + b"\n")
+                one.sendall(b"x" * 8193 + end)
+                self.assertEqual(heard.readline(), b"* one has left\n")
+                with contextlib.suppress(ConnectionResetError):
+                    receive_all(one)
+                for sock in [one, two]:
+                    sock.close()
+
+    def test_who_does_not_read_is_thrown_out(self):
+        with server("chat") as chat:
+            deaf, unread = self.enter(chat, "deaf")
+            loud, heard = self.enter(chat, "loud")
+            line = b"x" * 8000 + b"\n"
+            sender = in_background(lambda: [loud.sendall(line) for _ in range(5000)])
+            self.assertEqual(heard.readline(), b"* deaf has left\n")
+            sender.join()
+            unread.close()
+            heard.close()
+            deaf.close()
+            loud.close()
+
+
+class Proxy(unittest.TestCase):
+    SIZE = 10 << 20
+
+    @contextlib.contextmanager
+    def proxy_to_echo(self, io, **more):
+        with server("echo", io=io) as echo, server("proxy", "--connect", echo.address, io=io, **more) as proxy:
+            yield proxy
+
+    @contextlib.contextmanager
+    def proxy_to_test(self, io="epoll", **more):
+        """A proxy whose upstream is the test: proxy, the client's socket, the upstream's."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.settimeout(PATIENCE_S)
+            upstream = "127.0.0.1:%d" % listener.getsockname()[1]
+            with server("proxy", "--connect", upstream, io=io, **more) as proxy:
+                with proxy.connect() as client, listener.accept()[0] as far:
+                    far.settimeout(PATIENCE_S)
+                    yield proxy, client, far
+
+    def test_ten_mebibytes_both_ways_to_a_slow_reader(self):
+        data = pattern(self.SIZE)
+        for io in BACKENDS:
+            with self.subTest(io), self.proxy_to_echo(io) as proxy, proxy.connect() as client:
+                sender = in_background(send_and_end, client, data)
+                got = bytearray()
+                while part := client.recv(1 << 15):
+                    got += part
+                    time.sleep(0.001)
+                sender.join()
+                self.assertEqual(len(got), len(data))
+                self.assertEqual(bytes(got), data)
+
+    def test_who_does_not_read_stops_the_other_side(self):
+        for io in BACKENDS:
+            for turn in [0, 1]:
+                with self.subTest(io=io, turn=turn), self.proxy_to_test(io) as (_, *ends):
+                    sender, receiver = ends[turn], ends[1 - turn]
+                    sender.settimeout(1)
+                    data = pattern(1 << 16)
+                    sent = 0
+                    with self.assertRaises(TimeoutError):
+                        while sent < 64 << 20:
+                            sent += sender.send(data)
+                    sender.settimeout(PATIENCE_S)
+                    # The other direction is not held up.
+                    receiver.sendall(b"still here")
+                    self.assertEqual(receive(sender, 10), b"still here")
+                    sender.shutdown(socket.SHUT_WR)
+                    self.assertEqual(len(receive_all(receiver)), sent)
+
+    def test_many_at_once(self):
+        for io in BACKENDS:
+            with self.subTest(io), self.proxy_to_echo(io) as proxy:
+                code, _, err = run("echo-client", "--connect", proxy.address, "--connections", "30", "--count", "10",
+                                   "--size", "20000", "--timeout", "60")
+                self.assertEqual(code, 0, err)
+
+    def test_half_closes_pass_each_way(self):
+        for io in BACKENDS:
+            for turn in [0, 1]:
+                with self.subTest(io=io, turn=turn), self.proxy_to_test(io) as (_, *ends):
+                    first, second = ends[turn], ends[1 - turn]
+                    send_and_end(first, b"question")
+                    self.assertEqual(receive_all(second), b"question")
+                    answer = pattern(1 << 20)
+                    sender = in_background(send_and_end, second, answer)
+                    self.assertEqual(receive_all(first), answer)
+                    sender.join()
+
+    def test_a_reset_upstream_closes_the_client(self):
+        for io in BACKENDS:
+            with self.subTest(io), self.proxy_to_test(io) as (_, client, far):
+                client.sendall(b"hello")
+                self.assertEqual(receive(far, 5), b"hello")
+                far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                far.close()
+                self.assertEqual(receive_all(client), b"")
+
+    def test_a_reset_client_closes_the_upstream(self):
+        for io in BACKENDS:
+            with self.subTest(io), self.proxy_to_test(io) as (_, client, far):
+                client.sendall(b"hello")
+                self.assertEqual(receive(far, 5), b"hello")
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                client.close()
+                self.assertEqual(receive_all(far), b"")
+
+    def test_clients_that_go_at_once_harm_nobody(self):
+        for io in BACKENDS:
+            with self.subTest(io), self.proxy_to_echo(io) as proxy:
+                for number in range(40):
+                    with proxy.connect() as client:
+                        if number % 2 == 0:
+                            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                        if number % 3 == 0:
+                            client.sendall(b"hello")
+                self.assertEqual(run("echo-client", "--connect", proxy.address, "--count", "10", "--timeout", "60")[0], 0)
+
+    def test_no_upstream_closes_the_client(self):
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            upstream = "127.0.0.1:%d" % sock.getsockname()[1]
+            for io in BACKENDS:
+                with self.subTest(io), server("proxy", "--connect", upstream, io=io, errors=upstream) as proxy:
+                    with proxy.connect() as client:
+                        self.assertEqual(receive_all(client), b"")
+
+    def test_an_upstream_that_is_no_address_closes_the_client(self):
+        with server("proxy", "--connect", "nonsense", errors="nonsense") as proxy, proxy.connect() as client:
+            self.assertEqual(receive_all(client), b"")
+
+
+class Readme(unittest.TestCase):
+    def test_its_echo_server_is_the_example(self):
+        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+            programs = [block for block in re.findall(r"```c\n(.*?)```", file.read(), re.S) if "int main" in block]
+        with open(os.path.join(ROOT, "examples", "echo.c"), encoding="utf-8") as file:
+            example = file.read()
+        self.assertEqual(len(programs), 1)
+        core = re.search(r"static void echo_on_read\b.*?(?=int main)", programs[0], re.S)[0]
+        self.assertIn(core, example)
+
+
+if __name__ == "__main__":
+    # The thread of weir's global executor ends a while after its last task; programs do not wait for it.
+    os.environ.setdefault("TSAN_OPTIONS", "report_thread_leaks=0")
+    PROGRAMS = sys.argv.pop(1)
+    unittest.main(verbosity=2, warnings="ignore")
