@@ -22,7 +22,7 @@ typedef struct weir_client_config {
 
     const weir_option_value *options;
     size_t option_count;
-    const weir_attr_value *attrs;
+    const weir_attr_value *attrs; /* their keys have no `destroy` */
     size_t attr_count;
 
     const char *local;      /* where to come from, as 10.0.0.1:0 or unix:/path; NULL: anywhere */
@@ -40,16 +40,18 @@ typedef struct weir_client_config {
  *
  * 0, and `channel` is the caller's reference; or a negative code, and `error` (may be NULL) lists
  * each address that was tried, and why not: -ECONNREFUSED, -ETIMEDOUT, -EHOSTUNREACH, -EINVAL for a
- * text or a number that is none, WEIR_ENONAME, WEIR_ESHUTDOWN, -ENOMEM, -EMFILE. Of several the
- * code is the first one's. -EDEADLK on a thread of weir's.
+ * text or a number that is none, WEIR_ENONAME, WEIR_ESHUTDOWN, WEIR_ELOOPTYPE for a
+ * group without event loops, -EAFNOSUPPORT when `local` is of another kind, -ENOMEM, -EMFILE. Of
+ * several the code is the first one's. -EDEADLK on a thread of weir's.
  */
 WEIR_API int weir_client_connect(weir_channel **channel, const weir_client_config *config,
                                  const char *address, weir_error *error);
 
 /** Begins to. The promise succeeds with the channel, a weir_channel that it keeps a reference to
  * for as long as it lives: retain it. Or it fails, and weir_future_error says why. Cancelling it
- * ends the attempts. A negative code at once for what is wrong with the config or the text; then
- * the promise is left alone. Any thread. */
+ * ends the attempts, and closes what was connected in that moment. It may be NULL. A negative code
+ * at once for what is wrong with the config or the text; then the promise is left alone. Any
+ * thread. */
 WEIR_API int weir_client_start(const weir_client_config *config, const char *address,
                                weir_promise *promise, weir_error *error);
 

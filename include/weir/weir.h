@@ -17,6 +17,7 @@
 #include <weir/channel_group.h>
 #include <weir/client.h>
 #include <weir/clock.h>
+#include <weir/connection_pool.h>
 #include <weir/datagram.h>
 #include <weir/descriptors.h>
 #include <weir/duplex.h>

@@ -72,7 +72,34 @@ static int refuse(weir_error *error, const char *what, int value)
     return weir_error_set(error, -EINVAL, "client", "%s is %d, which is negative", what, value);
 }
 
-static int check(const weir_client_config *config, const char *address, weir_error *error)
+static int check_options(const weir_option_value *options, size_t count, weir_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        const weir_option_info *info = options != NULL ? weir_option_get_info(options[i].option)
+                                                       : NULL;
+        if (info == NULL)
+            return weir_error_set(error, -EINVAL, "client", "option %zu of %zu is none", i, count);
+        if (options[i].value < info->least || options[i].value > info->most)
+            return weir_error_set(
+                error, -EINVAL, "client", "%s is %lld, which is not from %lld to %lld", info->name,
+                (long long)options[i].value, (long long)info->least, (long long)info->most);
+    }
+    return 0;
+}
+
+static int check_attrs(const weir_attr_value *attrs, size_t count, weir_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (attrs == NULL || attrs[i].key == NULL || attrs[i].key->destroy != NULL)
+            return weir_error_set(error, -EINVAL, "client",
+                                  "attribute %zu has no key, or one with a destroy, but there may "
+                                  "never be a channel to do it",
+                                  i);
+    }
+    return 0;
+}
+
+int weir__client_check(const weir_client_config *config, const char *address, weir_error *error)
 {
     if (config == NULL || config->group == NULL)
         return weir_error_set(error, -EINVAL, "client", "there is no group to connect on");
@@ -82,7 +109,8 @@ static int check(const weir_client_config *config, const char *address, weir_err
         return refuse(error, "connect_timeout_ms", config->connect_timeout_ms);
     if (config->stagger_ms < 0 && config->stagger_ms != WEIR_OFF)
         return refuse(error, "stagger_ms", config->stagger_ms);
-    return 0;
+    int code = check_options(config->options, config->option_count, error);
+    return code < 0 ? code : check_attrs(config->attrs, config->attr_count, error);
 }
 
 static int with_default(int value, int normal)
@@ -93,24 +121,13 @@ static int with_default(int value, int normal)
 int weir_client_start(const weir_client_config *config, const char *address, weir_promise *promise,
                       weir_error *error)
 {
-    weir_promise *own;
-    int code = check(config, address, error);
+    int code = weir__client_check(config, address, error);
     if (code < 0)
         return code;
     weir_client_config full = *config;
     full.connect_timeout_ms = with_default(config->connect_timeout_ms, DEFAULT_TIMEOUT_MS);
     full.stagger_ms = with_default(config->stagger_ms, DEFAULT_STAGGER_MS);
-    code = weir__connector_start(&full, address, &own, error);
-    if (code < 0)
-        return code;
-    /* Without memory nobody would hear of the channel, so there must be none. */
-    code = promise != NULL ? weir_promise_follow(promise, weir_promise_future(own)) : 0;
-    if (code < 0) {
-        weir_future_cancel(weir_promise_future(own));
-        weir_error_set(error, code, "client", "no memory to connect to %s", address);
-    }
-    weir_promise_release(own);
-    return code;
+    return weir__connector_start(&full, address, promise, error);
 }
 
 /* Waiting -------------------------------------------------------------------------------------- */
@@ -152,6 +169,7 @@ static int start_and_wait(start_fn start, weir_channel **channel, const weir_cli
         weir_promise_set(promise, code);
     else
         code = take_result(weir_promise_future(promise), channel, address, error);
+    weir_future_cancel(weir_promise_future(promise)); /* it could not be waited for */
     weir_promise_release(promise);
     return code;
 }

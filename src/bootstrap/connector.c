@@ -22,7 +22,8 @@
  *                    everything else is cancelled
  *   settle           and when nothing is under way any more, that is told
  *
- * All of it is the loop's, from `start` on. Until a socket has won it is none of any channel's.
+ * All of it is the loop's, from `start` on, but for `on_promise`. Until a socket has won it is none
+ * of any channel's.
  */
 typedef struct connector connector;
 
@@ -31,33 +32,41 @@ typedef struct attempt {
     const weir_address *address;
     weir_io_file file;
     weir_io_op op;
+    struct weir_claim *claim; /* of the path it comes from */
+    weir_channel *channel;    /* within the process, in place of a socket: while it connects */
+    weir_listener on_local;
     int code; /* 0 while nobody knows */
 } attempt;
 
 struct connector {
-    weir_client_config config; /* with lists of its own */
+    weir_client_config config; /* with lists of its own, and an init that calls the next */
+    weir_init_fn init;
+    void *init_arg;
     weir_address local;
     char *text;
     weir_executor *executor;
     weir_loop *loop;
-    weir_promise *promise; /* its listeners run on the loop */
+    _Atomic(int) parts;    /* of the two that have to be over: the loop's, and the promise's */
+    weir_promise *promise; /* the caller's; NULL: nobody wants to know */
+    weir_promise *end;     /* told on the loop, when the promise is complete or would be */
     weir_promise *lookup;
     weir_task start;
     weir_resident resident;
-    weir_listener on_promise, on_resolved, on_registered, on_local;
+    weir_listener on_promise, on_end, on_resolved, on_registered;
+    weir_notice after_news; /* of the channel */
     weir_timer deadline, stagger;
 
     attempt *attempts;
     weir_addresses addresses; /* the lookup's */
     size_t next;              /* which to try */
     size_t running;           /* attempts under way */
-    attempt *winner;
-    weir_channel *channel;
-    bool is_asking;      /* for the addresses */
-    bool is_registering; /* the channel */
+    weir_channel *channel;    /* of the one that has won */
+    bool is_asking;           /* for the addresses */
+    bool is_entering;         /* the channel comes to the loop, and is told so */
     bool is_concluded;
-    bool is_promise_done;
-    int failure;
+    bool is_told;
+    bool is_end_heard; /* on_end was called */
+    int failure, init_code;
 };
 
 static void try_next(connector *self);
@@ -71,6 +80,7 @@ static weir_io *io_of(const connector *self)
 static void destroy(connector *self)
 {
     weir_promise_release(self->promise);
+    weir_promise_release(self->end);
     weir_promise_release(self->lookup);
     weir_channel_release(self->channel);
     weir__client_free_copy(&self->config);
@@ -80,6 +90,21 @@ static void destroy(connector *self)
 }
 
 /* The end -------------------------------------------------------------------------------------- */
+
+static void end_part(connector *self)
+{
+    if (atomic_fetch_sub_explicit(&self->parts, 1, memory_order_acq_rel) == 1)
+        destroy(self);
+}
+
+/* An attempt that is of no use any more. */
+static void cancel_attempt(connector *self, attempt *at)
+{
+    if (at->op.is_in_flight)
+        weir__io_cancel(io_of(self), &at->op);
+    if (at->channel != NULL)
+        weir_channel_close(at->channel, NULL);
+}
 
 /* Everything that is under way ends, and settle follows. */
 static void conclude(connector *self, int failure)
@@ -92,10 +117,8 @@ static void conclude(connector *self, int failure)
     weir_timer_cancel(&self->stagger);
     if (self->is_asking)
         weir_future_cancel(weir_promise_future(self->lookup));
-    for (size_t i = 0; i < self->next; i++) {
-        if (self->attempts[i].op.is_in_flight)
-            weir__io_cancel(io_of(self), &self->attempts[i].op);
-    }
+    for (size_t i = 0; i < self->next; i++)
+        cancel_attempt(self, &self->attempts[i]);
     if (self->channel != NULL && failure < 0)
         weir_channel_close(self->channel, NULL);
     settle(self);
@@ -123,40 +146,58 @@ static void describe(const connector *self, weir_error *error)
                        list);
 }
 
-/* Tells, once nothing is under way any more; and when nobody can call back, goes. */
-static void settle(connector *self)
+/* Who has cancelled in the last moment does not want the channel, and nobody else has it. */
+static void tell(connector *self)
 {
-    if (!self->is_concluded || self->running > 0 || self->is_asking || self->is_registering)
-        return;
-    if (weir__list_is_linked(&self->resident.node))
-        weir__loop_remove(self->loop, &self->resident);
-    if (self->is_promise_done) {
-        if (self->channel != NULL)
-            weir_channel_close(self->channel, NULL); /* it was cancelled in the last moment */
-        destroy(self);
-        return;
-    }
-    if (weir_future_is_done(weir_promise_future(self->promise)))
-        return; /* its listener is on the way, and will be here again */
     weir_channel *channel = self->channel;
+    self->is_told = true;
+    self->channel = NULL;
+    if (self->failure == 0 &&
+        weir_promise_succeed(self->promise, channel, weir__client_release_channel) == 0)
+        return;
     if (self->failure < 0) {
         weir_error error;
         describe(self, &error);
         weir_promise_fail_with(self->promise, &error);
-    } else if (weir_promise_succeed(self->promise, channel, weir__client_release_channel) == 0) {
-        self->channel = NULL;
     }
+    if (channel != NULL && (self->failure < 0 || self->promise != NULL))
+        weir_channel_close(channel, NULL);
+    weir_channel_release(channel);
 }
 
-/* Complete, by settle, or because somebody has cancelled it. */
+/* Tells, once nothing is under way any more; and when nobody can call back, goes. */
+static void settle(connector *self)
+{
+    if (!self->is_concluded || self->running > 0 || self->is_asking || self->is_entering)
+        return;
+    if (weir__list_is_linked(&self->resident.node))
+        weir__loop_remove(self->loop, &self->resident);
+    tell(self);
+    if (self->is_end_heard)
+        end_part(self);
+    else
+        weir_promise_set(self->end, 0);
+}
+
+/* The promise is complete, by settle, or because somebody has cancelled it. Any thread. */
 static void on_promise(weir_listener *listener, weir_future *future)
 {
     connector *self = WEIR_CONTAINER(listener, connector, on_promise);
-    self->is_promise_done = true;
-    if (weir_future_code(future) == 0 || self->is_concluded)
-        settle(self);
+    (void)future;
+    weir_future_cancel(weir_promise_future(self->end));
+    end_part(self);
+}
+
+/* The same, on the loop. */
+static void on_end(weir_listener *listener, weir_future *future)
+{
+    connector *self = WEIR_CONTAINER(listener, connector, on_end);
+    (void)future;
+    self->is_end_heard = true;
+    if (self->is_told)
+        end_part(self);
     else
-        conclude(self, weir_future_code(future));
+        conclude(self, -ECANCELED);
 }
 
 static int on_deadline(weir_timer *timer)
@@ -167,21 +208,46 @@ static int on_deadline(weir_timer *timer)
 
 static void evict(weir_resident *resident)
 {
-    conclude(WEIR_CONTAINER(resident, connector, resident), WEIR_ESHUTDOWN);
+    connector *self = WEIR_CONTAINER(resident, connector, resident);
+    weir_executor_wake(self->executor); /* which is about to wait, maybe for nobody else */
+    conclude(self, WEIR_ESHUTDOWN);
 }
 
 static const weir_resident_type resident_type = { .evict = evict };
 
 /* The channel ---------------------------------------------------------------------------------- */
 
+/* Its failure would otherwise just close the channel. */
+static int init_channel(weir_channel *channel, void *arg)
+{
+    connector *self = arg;
+    self->init_code = self->init(channel, self->init_arg);
+    return self->init_code;
+}
+
+static void on_entered(weir_notice *notice)
+{
+    connector *self = WEIR_CONTAINER(notice, connector, after_news);
+    self->is_entering = false;
+    settle(self);
+}
+
+/* That it is active is what the channel is told next; who waits for the promise shall find it so.
+ */
+static void wait_for_news(connector *self)
+{
+    self->is_entering = true;
+    self->after_news.run = on_entered;
+    weir__notice_queue(&self->after_news);
+}
+
 static void on_registered(weir_listener *listener, weir_future *future)
 {
     connector *self = WEIR_CONTAINER(listener, connector, on_registered);
     int code = weir_future_code(future);
-    self->is_registering = false;
     if (self->failure == 0)
-        self->failure = code;
-    settle(self);
+        self->failure = self->init_code < 0 ? self->init_code : code;
+    wait_for_news(self);
 }
 
 /* Its loop is this one; the end of that is told. */
@@ -190,11 +256,32 @@ static int enter(connector *self, weir_channel *channel)
     weir_promise *promise = weir_channel_promise(channel);
     if (promise == NULL)
         return -ENOMEM;
-    self->is_registering = true;
+    self->is_entering = true;
     self->on_registered.done = on_registered;
     weir_future_listen(weir_promise_future(promise), &self->on_registered);
     weir_channel_register(channel, self->executor, promise);
     weir_promise_release(promise);
+    return 0;
+}
+
+static void end_claim(const connector *self, attempt *at)
+{
+    weir__claim_end(self->loop->base.sys, at->claim);
+    at->claim = NULL;
+}
+
+/* The path goes with the channel from here on. */
+static int hand_claim_over(const connector *self, attempt *winner)
+{
+    if (winner->claim == NULL)
+        return 0;
+    weir_socket_extras *extras = weir__socket_need_extras(weir__socket_of(self->channel));
+    if (extras == NULL) {
+        end_claim(self, winner);
+        return -ENOMEM;
+    }
+    extras->claim = winner->claim;
+    winner->claim = NULL;
     return 0;
 }
 
@@ -207,37 +294,54 @@ static int adopt(connector *self, attempt *winner)
     io_of(self)->type->detach(io_of(self), &winner->file);
     int code = weir__stream_new(&self->channel, NULL, sys, fd, family, true);
     if (code < 0) {
+        end_claim(self, winner);
         sys->close(sys, fd);
         return code;
     }
-    code = weir__client_set_up(&self->config, self->channel, true);
+    code = hand_claim_over(self, winner);
+    if (code == 0)
+        code = weir__client_set_up(&self->config, self->channel, true);
     return code < 0 ? code : enter(self, self->channel);
 }
 
 static void win(connector *self, attempt *winner)
 {
-    self->winner = winner;
     int code = adopt(self, winner);
     conclude(self, code);
 }
 
 /* Trying --------------------------------------------------------------------------------------- */
 
+static void close_attempt(connector *self, attempt *at)
+{
+    end_claim(self, at);
+    io_of(self)->type->close_file(io_of(self), &at->file);
+}
+
+/* What was cancelled after the end has not failed by itself. */
+static void end_attempt(connector *self, attempt *at, int code)
+{
+    if (!self->is_concluded) {
+        at->code = code;
+        try_next(self);
+        return;
+    }
+    at->code = code != -ECANCELED && code != WEIR_ECLOSED ? code : 0;
+    settle(self);
+}
+
 static void on_attempt(weir_io_op *op, const weir_io_result *result)
 {
     attempt *at = WEIR_CONTAINER(op, attempt, op);
     connector *self = at->owner;
+    int code = result->code;
     self->running--;
-    if (result->code == 0 && !self->is_concluded) {
+    if (code == 0 && !self->is_concluded) {
         win(self, at);
         return;
     }
-    at->code = result->code != -ECANCELED ? result->code : 0;
-    io_of(self)->type->close_file(io_of(self), &at->file);
-    if (self->is_concluded)
-        settle(self);
-    else
-        try_next(self);
+    close_attempt(self, at);
+    end_attempt(self, at, code);
 }
 
 static int set_socket_options(const connector *self, int fd, int family)
@@ -254,19 +358,21 @@ static int set_socket_options(const connector *self, int fd, int family)
 }
 
 /* A local address of another family is nothing for this one. */
-static int bind_local(const connector *self, int fd, int family)
+static int bind_local(const connector *self, attempt *at, int fd, int family)
 {
     weir_sys *sys = self->loop->base.sys;
     size_t length;
     const struct sockaddr *local = weir_address_sockaddr(&self->local, &length);
-    if (local == NULL)
+    if (weir_address_kind_of(&self->local) == WEIR_ADDRESS_NONE)
         return 0;
-    return local->sa_family == family ? sys->bind(sys, fd, local, (socklen_t)length)
-                                      : -EAFNOSUPPORT;
+    if (local == NULL || local->sa_family != family)
+        return -EAFNOSUPPORT;
+    return family == AF_UNIX ? weir__claim_bind(sys, fd, SOCK_STREAM, &self->local, &at->claim)
+                             : sys->bind(sys, fd, local, (socklen_t)length);
 }
 
 /* An open socket, with what it has to have before it connects; or a negative code. */
-static int open_socket(const connector *self, int family)
+static int open_socket(const connector *self, attempt *at, int family)
 {
     weir_sys *sys = self->loop->base.sys;
     int fd = sys->socket(sys, family, SOCK_STREAM, 0);
@@ -276,7 +382,7 @@ static int open_socket(const connector *self, int family)
         weir__sockopt_set(sys, fd, family, WEIR_OPTION_NO_DELAY, 1);
     int code = set_socket_options(self, fd, family);
     if (code == 0)
-        code = bind_local(self, fd, family);
+        code = bind_local(self, at, fd, family);
     if (code < 0)
         sys->close(sys, fd);
     return code < 0 ? code : fd;
@@ -286,12 +392,13 @@ static int open_socket(const connector *self, int family)
 static int begin_attempt(connector *self, attempt *at)
 {
     weir_io *io = io_of(self);
-    int family = weir_address_sockaddr(at->address, NULL)->sa_family;
-    int fd = open_socket(self, family);
+    const struct sockaddr *address = weir_address_sockaddr(at->address, NULL);
+    int fd = address != NULL ? open_socket(self, at, address->sa_family) : -EINVAL;
     if (fd < 0)
         return fd;
     int code = io->type->attach(io, &at->file, fd);
     if (code < 0) {
+        end_claim(self, at);
         io->sys->close(io->sys, fd);
         return code;
     }
@@ -299,36 +406,47 @@ static int begin_attempt(connector *self, attempt *at)
     at->op.on_done = on_attempt;
     code = weir__io_submit(io, &at->op);
     if (code != WEIR_IO_PENDING && code < 0)
-        io->type->close_file(io, &at->file);
+        close_attempt(self, at);
     return code;
 }
 
 /* Channels within the process have no sockets to race with. */
 static void on_local(weir_listener *listener, weir_future *future)
 {
-    connector *self = WEIR_CONTAINER(listener, connector, on_local);
+    attempt *at = WEIR_CONTAINER(listener, attempt, on_local);
+    connector *self = at->owner;
+    weir_channel *channel = at->channel;
     int code = weir_future_code(future);
     self->running--;
-    self->attempts[0].code = code;
-    if (self->is_concluded)
-        settle(self);
-    else
-        conclude(self, code);
+    at->channel = NULL;
+    if (code == 0 && !self->is_concluded) {
+        self->channel = channel;
+        wait_for_news(self);
+        conclude(self, 0);
+        return;
+    }
+    weir_channel_close(channel, NULL);
+    weir_channel_release(channel);
+    end_attempt(self, at, self->init_code < 0 ? self->init_code : code);
 }
 
 static int begin_local(connector *self, attempt *at)
 {
-    int code = weir__channel_open(&self->channel, self->loop->base.sys, WEIR_SOCKET_STREAM,
-                                  at->address, NULL);
+    weir_channel *channel = NULL;
+    int code = weir__channel_open(&channel, self->loop->base.sys, WEIR_SOCKET_STREAM, at->address,
+                                  NULL);
     if (code == 0)
-        code = weir__client_set_up(&self->config, self->channel, false);
-    weir_promise *promise = code == 0 ? weir_channel_promise(self->channel) : NULL;
-    if (promise == NULL)
+        code = weir__client_set_up(&self->config, channel, false);
+    weir_promise *promise = code == 0 ? weir_channel_promise(channel) : NULL;
+    if (promise == NULL) {
+        weir_channel_release(channel);
         return code < 0 ? code : -ENOMEM;
-    self->on_local.done = on_local;
-    weir_future_listen(weir_promise_future(promise), &self->on_local);
-    weir_channel_register(self->channel, self->executor, NULL);
-    weir_channel_connect(self->channel, at->address, self->local.length > 0 ? &self->local : NULL,
+    }
+    at->channel = channel;
+    at->on_local.done = on_local;
+    weir_future_listen(weir_promise_future(promise), &at->on_local);
+    weir_channel_register(channel, self->executor, NULL);
+    weir_channel_connect(channel, at->address, self->local.length > 0 ? &self->local : NULL,
                          promise);
     weir_promise_release(promise);
     return WEIR_IO_PENDING;
@@ -352,10 +470,12 @@ static void wait_a_little(connector *self)
         weir_timer_schedule(&self->stagger, self->executor, WEIR_MS(self->config.stagger_ms));
 }
 
-/* A loop may be for one descriptor, or descriptors may have run out: then one after the other. */
+/* A loop may be for one descriptor, descriptors may have run out, or the local port may be taken by
+ * the attempt before: then one after the other. */
 static bool has_to_wait(const connector *self, int code)
 {
-    return self->running > 0 && (code == -EBUSY || code == -EMFILE || code == -ENFILE);
+    return self->running > 0 &&
+           (code == -EBUSY || code == -EMFILE || code == -ENFILE || code == -EADDRINUSE);
 }
 
 static void try_next(connector *self)
@@ -421,7 +541,7 @@ static int start(weir_task *task)
     connector *self = WEIR_CONTAINER(task, connector, start);
     self->loop = weir_executor_loop(self->executor);
     self->resident.type = &resident_type;
-    weir_future_listen(weir_promise_future(self->promise), &self->on_promise);
+    weir_future_listen(weir_promise_future(self->end), &self->on_end);
     int code = weir__loop_add(self->loop, &self->resident);
     if (code == 0 && self->config.connect_timeout_ms > 0)
         code = weir_timer_schedule(&self->deadline, self->executor,
@@ -438,8 +558,9 @@ static void start_dropped(weir_task *task)
 {
     connector *self = WEIR_CONTAINER(task, connector, start);
     weir_future_cancel(weir_promise_future(self->lookup));
-    weir_promise_fail(self->promise, WEIR_ESHUTDOWN);
-    destroy(self);
+    weir__promise_end(self->promise, WEIR_ESHUTDOWN);
+    weir_promise_set(self->end, WEIR_ESHUTDOWN);
+    end_part(self);
 }
 
 static connector *make(const weir_client_config *config, const char *text, weir_executor *executor)
@@ -448,18 +569,24 @@ static connector *make(const weir_client_config *config, const char *text, weir_
     if (self == NULL)
         return NULL;
     bool has_memory = weir__client_copy(&self->config, config);
+    self->init = config->init;
+    self->init_arg = config->arg;
+    if (config->init != NULL)
+        self->config.init = init_channel;
+    self->config.arg = self;
     self->text = weir__strdup(text);
     self->executor = executor;
-    self->promise = weir_promise_new(executor);
+    self->end = weir_promise_new(executor);
     self->lookup = weir_promise_new(executor);
     self->on_promise.done = on_promise;
+    self->on_end.done = on_end;
     self->on_resolved.done = on_resolved;
     self->deadline.fire = on_deadline;
     self->stagger.fire = on_stagger;
     self->start = (weir_task){ .run = start, .dropped = start_dropped };
-    if (has_memory && self->text != NULL && self->promise != NULL && self->lookup != NULL)
+    if (has_memory && self->text != NULL && self->end != NULL && self->lookup != NULL)
         return self;
-    weir__promise_end(self->promise, -ENOMEM);
+    weir__promise_end(self->end, -ENOMEM);
     weir__promise_end(self->lookup, -ENOMEM);
     destroy(self);
     return NULL;
@@ -469,15 +596,32 @@ static connector *make(const weir_client_config *config, const char *text, weir_
 static int give_up(connector *self, weir_group *group, int code)
 {
     weir_executor *executor = self->executor;
-    weir_promise_set(self->promise, code);
+    weir_promise_set(self->end, code);
     weir_promise_set(self->lookup, code);
     destroy(self);
     weir__group_give_back(group, executor);
     return code;
 }
 
-int weir__connector_start(const weir_client_config *config, const char *text,
-                          weir_promise **promise, weir_error *error)
+static int refuse(weir_error *error, int code, const char *text)
+{
+    return weir_error_set(error, code, "client", "cannot connect to %s: %s", text,
+                          weir_error_text(code));
+}
+
+/* From here on it is the loop's; but the promise may be complete at any time. */
+static int hand_over(connector *self, weir_promise *promise)
+{
+    self->promise = weir_promise_retain(promise);
+    atomic_init(&self->parts, promise != NULL ? 2 : 1);
+    int code = weir__executor_post_always(self->executor, &self->start);
+    if (code == 0 && promise != NULL)
+        weir_future_listen(weir_promise_future(promise), &self->on_promise);
+    return code;
+}
+
+int weir__connector_start(const weir_client_config *config, const char *text, weir_promise *promise,
+                          weir_error *error)
 {
     weir_executor *executor;
     weir_address local = { 0 };
@@ -485,9 +629,10 @@ int weir__connector_start(const weir_client_config *config, const char *text,
     if (code < 0)
         return code;
     code = weir__group_take(config->group, &executor);
+    if (code == 0 && weir_executor_loop(executor) == NULL)
+        code = WEIR_ELOOPTYPE;
     if (code < 0)
-        return weir_error_set(error, code, "client", "cannot connect to %s: %s", text,
-                              weir_error_text(code));
+        return refuse(error, code, text);
     connector *self = make(config, text, executor);
     if (self == NULL) {
         weir__group_give_back(config->group, executor);
@@ -497,14 +642,6 @@ int weir__connector_start(const weir_client_config *config, const char *text,
     code = weir_resolve(config->group, config->resolver, text, self->lookup, error);
     if (code < 0)
         return give_up(self, config->group, code);
-    weir_promise *own = weir_promise_retain(self->promise);
-    code = weir__executor_post_always(executor, &self->start);
-    if (code < 0) {
-        weir_promise_release(own);
-        weir_error_set(error, code, "client", "cannot connect to %s: %s", text,
-                       weir_error_text(code));
-        return give_up(self, config->group, code);
-    }
-    *promise = own;
-    return 0;
+    code = hand_over(self, promise);
+    return code < 0 ? give_up(self, config->group, refuse(error, code, text)) : 0;
 }

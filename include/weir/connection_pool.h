@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* Connection pools: a bounded number of connections to one address, lent to whoever needs one. */
+#ifndef WEIR_CONNECTION_POOL_H
+#define WEIR_CONNECTION_POOL_H
+
+#include <weir/api.h>
+#include <weir/channel.h>
+#include <weir/client.h>
+#include <weir/error.h>
+#include <weir/future.h>
+
+WEIR_BEGIN_DECLS
+
+/**
+ * Whether a connection that has been idle is still good: completes the promise, at once or later,
+ * with 0, or with a negative code, and then the connection is closed and another one is taken. The
+ * channel is borrowed. On any thread, several at once; no lock of the pool's is held.
+ */
+typedef void (*weir_connection_check_fn)(weir_channel *channel, weir_promise *promise, void *arg);
+
+/** Zero is the default of everything but the client's group. The struct and what it points to are
+ * copied, but for the group and the resolver, which must outlive the pool. */
+typedef struct weir_connection_pool_config {
+    weir_client_config client; /* how connections are made; its init is called for each new one */
+    int max;                   /* connections at any moment; 0: 16 */
+    int max_pending;           /* acquires that wait though nothing is on its way for them; 0: 1024,
+                                  WEIR_OFF: none */
+    int acquire_timeout_ms;    /* how long an acquire waits; 0: 30 s, WEIR_OFF: for ever */
+    int idle_timeout_ms;       /* how long a connection is kept that nobody needs; 0: for ever */
+    weir_connection_check_fn check; /* NULL: it is good as long as it is active */
+    void *check_arg;
+} weir_connection_pool_config;
+
+/*
+ * Connections are made when somebody asks for one and none is idle, up to `max`. Who asks then
+ * waits: the first to ask is the first to get one. What is given back is lent again, the one that
+ * was used last first. A connection that ends leaves the pool by itself, and if it was lent its
+ * place is free at once.
+ *
+ * Pools are counted. With the last reference a pool closes; it is gone when its channels are. All
+ * of this may be called on any thread.
+ */
+typedef struct weir_connection_pool weir_connection_pool;
+
+/** Makes a pool, without connections yet: the caller's reference. -EINVAL for what is wrong with
+ * the config, which `error` (may be NULL) names; -ENOMEM. The address is as for
+ * weir_client_connect; it is looked at with the first acquire. */
+WEIR_API int weir_connection_pool_new(weir_connection_pool **pool,
+                                      const weir_connection_pool_config *config,
+                                      const char *address, weir_error *error);
+
+WEIR_API weir_connection_pool *weir_connection_pool_retain(weir_connection_pool *pool);
+WEIR_API void weir_connection_pool_release(weir_connection_pool *pool);
+
+/**
+ * Asks for a connection. The promise succeeds with a channel, which it keeps a reference to for as
+ * long as it lives; or it fails: with WEIR_ELIMIT at once when too many wait, -ETIMEDOUT,
+ * WEIR_ECLOSED, -ENOMEM, or with what a connection that was made for those who wait has failed
+ * with. Cancelling it gives up the place in the line.
+ */
+WEIR_API void weir_connection_pool_acquire(weir_connection_pool *pool, weir_promise *promise);
+
+/** Gives a connection back, also one that has ended; for who has it, it is as good as closed. The
+ * caller's reference stays the caller's. -EINVAL when it is not of this pool, or was given back
+ * already. */
+WEIR_API int weir_connection_pool_give_back(weir_connection_pool *pool, weir_channel *channel);
+
+/** From now on nobody gets a connection: those who wait fail with WEIR_ECLOSED, idle connections
+ * are closed, and lent ones when they are given back. The promise (may be NULL) succeeds when the
+ * last one is closed. */
+WEIR_API void weir_connection_pool_close(weir_connection_pool *pool, weir_promise *promise);
+
+typedef struct weir_connection_pool_stats {
+    size_t idle, borrowed;
+    size_t connecting; /* being made */
+    size_t checking;   /* idle, until the check has told */
+    size_t closing;    /* on their way out; they still count for `max` */
+    size_t waiting;    /* acquires */
+    uint64_t created, closed, timeouts;
+} weir_connection_pool_stats;
+
+WEIR_API void weir_connection_pool_get_stats(weir_connection_pool *pool,
+                                             weir_connection_pool_stats *stats);
+
+WEIR_END_DECLS
+
+#endif
