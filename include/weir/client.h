@@ -17,6 +17,7 @@ WEIR_BEGIN_DECLS
 /** Zero is the default of everything but the group. The struct and the lists in it are copied. */
 typedef struct weir_client_config {
     weir_group *group; /* of the connection's loop; must outlive it */
+    weir_loop *loop;   /* which of the group: that of another channel, say; NULL: as it chooses */
     weir_init_fn init; /* adds handlers, on the loop; may be NULL */
     void *arg;
 

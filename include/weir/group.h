@@ -49,6 +49,10 @@ typedef enum weir_io_kind {
     WEIR_IO_BLOCKING,
 } weir_io_kind;
 
+/** The kind of that name, "auto", "epoll" or "blocking", as WEIR_IO of the environment has them;
+ * -EINVAL when there is none. */
+WEIR_API int weir_io_kind_from(const char *name);
+
 /** A backend that is not the kernel's, such as the one of <weir/script.h>. */
 typedef struct weir_io_source weir_io_source;
 

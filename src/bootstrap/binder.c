@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "bootstrap/server.h"
 #include "channel/channel.h"
+#include "exec/group.h"
 #include "transport/socket.h"
 
 #include <errno.h>
@@ -77,6 +78,8 @@ static void on_resolved(weir_listener *listener, weir_future *future)
     const weir_addresses *found = weir_future_value(future);
     weir_group *group = self->config.group;
     int code = weir_future_code(future);
+    if (code == 0 && (found == NULL || found->count == 0))
+        code = WEIR_ENONAME;
     if (code == 0) {
         self->address = found->list[0];
         code = weir__channel_open(&self->channel, weir__group_sys(group), WEIR_SOCKET_DATAGRAM,

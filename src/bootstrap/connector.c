@@ -208,9 +208,7 @@ static int on_deadline(weir_timer *timer)
 
 static void evict(weir_resident *resident)
 {
-    connector *self = WEIR_CONTAINER(resident, connector, resident);
-    weir_executor_wake(self->executor); /* which is about to wait, maybe for nobody else */
-    conclude(self, WEIR_ESHUTDOWN);
+    conclude(WEIR_CONTAINER(resident, connector, resident), WEIR_ESHUTDOWN);
 }
 
 static const weir_resident_type resident_type = { .evict = evict };
@@ -592,14 +590,19 @@ static connector *make(const weir_client_config *config, const char *text, weir_
     return NULL;
 }
 
-/* Nobody has heard of it yet. */
-static int give_up(connector *self, weir_group *group, int code)
+static void give_loop_back(const weir_client_config *config, weir_executor *executor)
 {
-    weir_executor *executor = self->executor;
+    if (config->loop == NULL)
+        weir__group_give_back(config->group, executor);
+}
+
+/* Nobody has heard of it yet. */
+static int give_up(connector *self, int code)
+{
     weir_promise_set(self->end, code);
     weir_promise_set(self->lookup, code);
+    give_loop_back(&self->config, self->executor);
     destroy(self);
-    weir__group_give_back(group, executor);
     return code;
 }
 
@@ -620,6 +623,16 @@ static int hand_over(connector *self, weir_promise *promise)
     return code;
 }
 
+static int take_loop(const weir_client_config *config, weir_executor **executor)
+{
+    if (config->loop != NULL) {
+        *executor = weir_loop_executor(config->loop);
+        return weir_executor_group(*executor) == config->group ? 0 : -EINVAL;
+    }
+    int code = weir__group_take(config->group, executor);
+    return code == 0 && weir_executor_loop(*executor) == NULL ? WEIR_ELOOPTYPE : code;
+}
+
 int weir__connector_start(const weir_client_config *config, const char *text, weir_promise *promise,
                           weir_error *error)
 {
@@ -628,20 +641,18 @@ int weir__connector_start(const weir_client_config *config, const char *text, we
     int code = config->local != NULL ? weir_address_parse(&local, config->local, error) : 0;
     if (code < 0)
         return code;
-    code = weir__group_take(config->group, &executor);
-    if (code == 0 && weir_executor_loop(executor) == NULL)
-        code = WEIR_ELOOPTYPE;
+    code = take_loop(config, &executor);
     if (code < 0)
         return refuse(error, code, text);
     connector *self = make(config, text, executor);
     if (self == NULL) {
-        weir__group_give_back(config->group, executor);
+        give_loop_back(config, executor);
         return weir_error_set(error, -ENOMEM, "client", "no memory to connect to %s", text);
     }
     self->local = local;
     code = weir_resolve(config->group, config->resolver, text, self->lookup, error);
     if (code < 0)
-        return give_up(self, config->group, code);
+        return give_up(self, code);
     code = hand_over(self, promise);
     return code < 0 ? give_up(self, config->group, refuse(error, code, text)) : 0;
 }

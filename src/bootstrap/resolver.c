@@ -4,6 +4,7 @@
 #include "base/list.h"
 #include "base/sys.h"
 #include "exec/executor.h"
+#include "exec/group.h"
 
 #include <weir/resolver.h>
 
@@ -177,7 +178,7 @@ static int start_lookup(weir_group *group, const char *host, uint16_t port, weir
         return -ENOMEM;
     *self = (lookup){
         .task = { .run = run_lookup, .dropped = drop_lookup, .name = "name lookup" },
-        .sys = weir_group_at(group, 0)->sys,
+        .sys = weir__group_sys(group),
         .promise = weir_promise_retain(promise),
         .listening = promise->future.executor,
         .port = port,

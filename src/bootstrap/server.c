@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "channel/channel.h"
+#include "exec/group.h"
 #include "transport/socket.h"
 
 #include <errno.h>
@@ -20,12 +21,6 @@ typedef struct listening {
 } listening;
 
 static void open_next(weir_server *server);
-
-weir_sys *weir__group_sys(const weir_group *group)
-{
-    const weir_executor *first = weir_group_at(group, 0);
-    return first != NULL ? first->sys : weir__sys_linux();
-}
 
 /* Counting ------------------------------------------------------------------------------------- */
 

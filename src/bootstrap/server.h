@@ -45,9 +45,6 @@ struct weir_server {
     weir_future closed;
 };
 
-/* The system calls of a group's loops. */
-weir_sys *weir__group_sys(const weir_group *group);
-
 /* Whether a channel was accepted by a listener of the server. */
 bool weir__server_has_accepted(const weir_server *server, const weir_channel *channel);
 

@@ -124,6 +124,12 @@ void weir__group_set_counter(weir_group *group, uint64_t n)
     atomic_store(&group->next, n);
 }
 
+weir_sys *weir__group_sys(const weir_group *group)
+{
+    const weir_executor *first = weir_group_at(group, 0);
+    return first != NULL ? first->sys : weir__sys_linux();
+}
+
 /* Rejecting ---------------------------------------------------------------------------------- */
 
 int weir_reject_with_backoff(void *arg, weir_executor *executor, weir_task *task)

@@ -57,6 +57,9 @@ int weir__group_new(weir_group **group, const weir_group_config *config, weir_ch
 /* Takes one more reference to the struct, by who knows that there is one. */
 weir_group *weir__group_retain(weir_group *group);
 
+/* The system calls of its children. */
+weir_sys *weir__group_sys(const weir_group *group);
+
 /* Gives a reference to the struct back. */
 void weir__group_release(weir_group *group);
 

@@ -50,20 +50,34 @@ static int check(const weir_group_config *config, weir_error *error)
     return 0;
 }
 
+int weir_io_kind_from(const char *name)
+{
+    static const char *const names[] = {
+        [WEIR_IO_AUTO] = "auto",
+        [WEIR_IO_EPOLL] = "epoll",
+        [WEIR_IO_BLOCKING] = "blocking",
+    };
+    for (int i = 0; name != NULL && i < (int)(sizeof names / sizeof *names); i++) {
+        if (strcmp(names[i], name) == 0)
+            return i;
+    }
+    return -EINVAL;
+}
+
 /* AUTO takes what the environment says, which has to be something that exists. */
 static int choose_io(weir_group_config *config, weir_error *error)
 {
     const char *wish = getenv("WEIR_IO");
     if (config->io != WEIR_IO_AUTO || wish == NULL || *wish == '\0' || strcmp(wish, "auto") == 0)
         return 0;
-    bool is_blocking = strcmp(wish, "blocking") == 0;
-    if (!is_blocking && strcmp(wish, "epoll") != 0)
+    int io = weir_io_kind_from(wish);
+    if (io < 0)
         return weir_error_set(
             error, -EINVAL, "group",
             "WEIR_IO is '%s' in the environment, but there are only auto, epoll and blocking",
             wish);
     /* Who steps loops cannot block. */
-    config->io = is_blocking && !config->is_manual ? WEIR_IO_BLOCKING : WEIR_IO_EPOLL;
+    config->io = io == WEIR_IO_BLOCKING && config->is_manual ? WEIR_IO_EPOLL : (weir_io_kind)io;
     return 0;
 }
 

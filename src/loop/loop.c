@@ -75,15 +75,17 @@ void weir__loop_remove(weir_loop *loop, weir_resident *resident)
         post_vacancy(loop);
 }
 
-/* The loop ends: all have to go. */
-static void evict_residents(weir_loop *loop)
+/* The loop ends: all have to go. Whether there were any. */
+static bool evict_residents(weir_loop *loop)
 {
     weir_list_node *node;
+    bool has_evicted = !weir__list_is_empty(&loop->residents);
     while ((node = weir__list_pop_front(&loop->residents)) != NULL) {
         weir_resident *resident = WEIR_CONTAINER(node, weir_resident, node);
         weir__list_push_back(&loop->evicted, node);
         resident->type->evict(resident);
     }
+    return has_evicted;
 }
 
 bool weir__loop_defer(weir_loop *loop, weir_deferred *deferred)
@@ -300,8 +302,8 @@ static bool run_tasks(weir_loop *loop, unsigned completions)
 static bool loop_turn(weir_executor *executor, int64_t max_wait_ns)
 {
     weir_loop *loop = (weir_loop *)executor;
-    if (weir_executor_get_state(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN)
-        evict_residents(loop);
+    if (weir_executor_get_state(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN && evict_residents(loop))
+        max_wait_ns = 0; /* that they are gone may be all that was waited for */
     weir_strategy strategy = ask_strategy(loop);
     if (strategy == WEIR_STRATEGY_CONTINUE)
         return false;
