@@ -8,16 +8,14 @@
 #include <weir/log.h>
 
 /* The listener keeps its server, and children keep their listener. */
-static void release_server(void *server)
-{
-    weir_server_release(server);
-}
-
-static const weir_attr_key server_key = { .name = "server", .destroy = release_server };
+static const weir_attr_key listening_key = { .name = "server", .destroy = weir__listening_free };
 
 bool weir__server_has_accepted(const weir_server *server, const weir_channel *channel)
 {
-    return channel->parent != NULL && weir_channel_attr(channel->parent, &server_key) == server;
+    const weir_listening *by = channel->parent != NULL
+                                   ? weir_channel_attr(channel->parent, &listening_key)
+                                   : NULL;
+    return by != NULL && by->server == server;
 }
 
 static int set_attrs(weir_channel *channel, const weir_attr_value *attrs, size_t count)
@@ -73,9 +71,11 @@ static int init_listener(weir_channel *listener, void *arg)
     weir_server *server = arg;
     const weir_server_config *config = &server->config;
     int code = config->init != NULL ? config->init(listener, config->arg) : 0;
-    return code < 0 ? code
-                    : weir_pipeline_add_last(weir_channel_pipeline(listener), NULL, &acceptor_type,
-                                             server);
+    if (code >= 0)
+        code = weir_pipeline_add_last(weir_channel_pipeline(listener), NULL, &acceptor_type,
+                                      server);
+    server->init_code = code;
+    return code;
 }
 
 static int set_options(const weir_server *server, weir_channel *listener, weir_error *error)
@@ -97,13 +97,17 @@ static int set_options(const weir_server *server, weir_channel *listener, weir_e
     return code;
 }
 
-int weir__acceptor_prepare(weir_server *server, weir_channel *listener, weir_error *error)
+int weir__acceptor_prepare(weir_listening *listening, weir_error *error)
 {
+    weir_server *server = listening->server;
+    weir_channel *listener = listening->channel;
     const weir_server_config *config = &server->config;
-    int code = set_options(server, listener, error);
-    if (code < 0)
-        return code;
-    code = weir_channel_set_attr(listener, &server_key, weir_server_retain(server));
+    int code = weir_channel_set_attr(listener, &listening_key, listening);
+    if (code == 0) {
+        code = set_options(server, listener, error);
+        if (code < 0)
+            return code;
+    }
     if (code == 0)
         code = set_attrs(listener, config->attrs, config->attr_count);
     if (code == 0)

@@ -654,5 +654,5 @@ int weir__connector_start(const weir_client_config *config, const char *text, we
     if (code < 0)
         return give_up(self, code);
     code = hand_over(self, promise);
-    return code < 0 ? give_up(self, config->group, refuse(error, code, text)) : 0;
+    return code < 0 ? give_up(self, refuse(error, code, text)) : 0;
 }

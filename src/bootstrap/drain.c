@@ -8,11 +8,14 @@
 
 #include <weir/timer.h>
 
+#define PAUSE_MS 10
+
 /*
  * No list of connections is kept. They are looked for when it matters, by a task that walks from
  * loop to loop over the workers. Each connection that it finds is waited for; when they have
- * closed, another walk looks for more, for a channel may have moved past the first one; and when a
- * walk finds none, that was it. Once the time is up, walks close what they find.
+ * closed, another walk looks for more, for a channel may have moved past the first one. When a walk
+ * finds none, that was it, unless the listeners count some that are on no loop just now: then
+ * another walk follows after a pause. Once the time is up, walks close what they find.
  */
 struct weir_drain {
     weir_drain *next; /* the server's: among those that wait for the listeners to be closed */
@@ -20,8 +23,10 @@ struct weir_drain {
     weir_promise *promise; /* may be NULL */
     int64_t timeout_ms;
     weir_timer timer;
+    weir_timer pause; /* between two walks */
     weir_task walker;
-    size_t at; /* which loop it is at */
+    size_t at;                 /* which loop it is at */
+    struct farewell *to_close; /* what it has found there, when the time is up */
 
     /* Under the server's lock. */
     uint32_t refs; /* its own until it ends, the timer's */
@@ -37,6 +42,8 @@ struct weir_drain {
 typedef struct farewell {
     weir_listener on_closed;
     weir_drain *drain;
+    weir_channel *channel; /* to be closed: a reference */
+    struct farewell *next;
 } farewell;
 
 static void lock(const weir_drain *self)
@@ -82,7 +89,6 @@ static bool begins_walk(weir_drain *self)
     if (self->has_ended || !self->has_begun || self->is_walking)
         return false;
     self->is_walking = true;
-    self->walks_again = self->has_found = false;
     return true;
 }
 
@@ -100,41 +106,89 @@ static void on_closed(weir_listener *listener, weir_future *future)
     release(self);
 }
 
+/* What it finds is closed afterwards: a handler that hears of it may move other channels. */
 static void visit(weir_channel *channel, void *arg)
 {
     weir_drain *self = arg;
-    if (!weir__server_has_accepted(self->server, channel))
-        return;
+    if (!weir__server_has_accepted(self->server, channel) ||
+        weir_channel_get_state(channel) >= WEIR_CHANNEL_CLOSED)
+        return; /* or it is closed, and only its handlers are still told */
     weir_future *closed = weir_channel_closed(channel);
     farewell *said = closed != NULL ? weir__zalloc(sizeof *said) : NULL;
     lock(self);
-    bool is_late = self->is_late || said == NULL; /* without memory to wait for it */
+    bool is_late = self->is_late;
     self->has_found = true;
     self->waiting += said != NULL;
     self->refs += said != NULL;
     unlock(self);
-    if (said != NULL) {
-        said->drain = self;
-        said->on_closed.done = on_closed;
-        weir_future_listen(closed, &said->on_closed);
+    if (said == NULL) {
+        weir_channel_close(channel, NULL); /* without memory to wait for it */
+        return;
     }
-    if (is_late)
+    said->drain = self;
+    said->on_closed.done = on_closed;
+    if (is_late) {
+        said->channel = weir_channel_retain(channel);
+        said->next = self->to_close;
+        self->to_close = said;
+    }
+    weir_future_listen(closed, &said->on_closed);
+}
+
+/* What was said goes with its channel, but not before this task has returned. */
+static void close_found(weir_drain *self)
+{
+    while (self->to_close != NULL) {
+        farewell *said = self->to_close;
+        weir_channel *channel = said->channel;
+        self->to_close = said->next;
         weir_channel_close(channel, NULL);
+        weir_channel_release(channel);
+    }
+}
+
+/* False when all loops have ended, and no walk would find anything any more. */
+static bool pause_walk(weir_drain *self)
+{
+    weir_group *workers = self->server->config.workers;
+    int code = WEIR_ESHUTDOWN;
+    for (size_t i = 0; i < weir_group_count(workers) && code == WEIR_ESHUTDOWN; i++)
+        code = weir_timer_schedule(&self->pause, weir_group_at(workers, i), WEIR_MS(PAUSE_MS));
+    if (code < 0 && code != WEIR_ESHUTDOWN)
+        walk(self); /* at once, for want of memory */
+    return code != WEIR_ESHUTDOWN;
 }
 
 /* Every loop was visited. */
 static void end_walk(weir_drain *self)
 {
     lock(self);
+    bool is_idle = !self->walks_again && !self->has_found && self->waiting == 0;
+    bool is_incomplete = is_idle && weir__server_connections(self->server) > 0;
+    self->is_walking = is_incomplete;
+    unlock(self);
+    if (is_incomplete && pause_walk(self))
+        return;
+    lock(self);
     self->is_walking = false;
-    bool is_over = !self->walks_again && !self->has_found && self->waiting == 0;
-    self->has_ended |= is_over;
+    self->has_ended |= is_idle;
     bool walks = (self->walks_again || self->waiting == 0) && begins_walk(self);
     unlock(self);
-    if (is_over)
+    if (is_idle)
         end(self);
     else if (walks)
         walk(self);
+}
+
+static int on_pause(weir_timer *timer)
+{
+    walk(WEIR_CONTAINER(timer, weir_drain, pause));
+    return 0;
+}
+
+static void pause_cancelled(weir_timer *timer)
+{
+    walk(WEIR_CONTAINER(timer, weir_drain, pause));
 }
 
 /* To the next loop that takes the task. */
@@ -155,6 +209,7 @@ static int visit_loop(weir_task *task)
     weir_loop *loop = weir_executor_loop(weir_group_at(self->server->config.workers, self->at - 1));
     if (loop != NULL)
         weir__loop_each_channel(loop, visit, self);
+    close_found(self);
     go_on(self);
     return 0;
 }
@@ -166,6 +221,9 @@ static void loop_has_ended(weir_task *task)
 
 static void walk(weir_drain *self)
 {
+    lock(self);
+    self->walks_again = self->has_found = false;
+    unlock(self);
     self->at = 0;
     go_on(self);
 }
@@ -212,6 +270,8 @@ weir_drain *weir__drain_new(weir_server *server, int64_t timeout_ms, weir_promis
     self->walker.dropped = loop_has_ended;
     self->timer.fire = on_timer;
     self->timer.cancelled = timer_cancelled;
+    self->pause.fire = on_pause;
+    self->pause.cancelled = pause_cancelled;
     self->refs = 2; /* its own, and of who has made it */
     return self;
 }

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/list.h"
 #include "base/sys.h"
+#include "bootstrap/server.h"
 #include "exec/executor.h"
 #include "exec/group.h"
 

@@ -12,14 +12,6 @@
 
 #define MOST_ACCEPTORS 1024
 
-/* A listener on its way: until it is closed. */
-typedef struct listening {
-    weir_server *server;
-    weir_channel *channel;
-    size_t index;
-    weir_listener on_step, on_closed;
-} listening;
-
 static void open_next(weir_server *server);
 
 /* Counting ------------------------------------------------------------------------------------- */
@@ -31,20 +23,11 @@ weir_server *weir_server_retain(weir_server *server)
     return server;
 }
 
-static void close_descriptors(weir_server *server)
-{
-    weir_sys *sys = weir__group_sys(server->config.boss);
-    for (size_t i = 0; server->descriptors != NULL && i < server->wanted; i++) {
-        if (server->descriptors[i] >= 0)
-            sys->close(sys, server->descriptors[i]);
-    }
-    weir__free(server->descriptors);
-}
-
+/* By a child's loop, maybe, so its groups may be gone already. */
 static void destroy(weir_server *server)
 {
     const weir_server_config *config = &server->config;
-    close_descriptors(server);
+    weir__free(server->descriptors);
     weir_addresses_free(server->candidates);
     weir__free((void *)config->options);
     weir__free((void *)config->child_options);
@@ -64,10 +47,17 @@ void weir_server_release(weir_server *server)
 
 /* Ending --------------------------------------------------------------------------------------- */
 
+/* Under the lock: whether nothing is left to be waited for. True once, for who ends it. */
+static bool claim_end(weir_server *server)
+{
+    bool is_over = server->is_ending && server->draining == 0 && !server->is_closed;
+    server->is_closed |= is_over;
+    return is_over;
+}
+
 static void be_over(weir_server *server)
 {
     pthread_mutex_lock(&server->lock);
-    server->is_closed = true;
     weir_promise_list promises = server->on_closed;
     server->on_closed = (weir_promise_list){ 0 };
     pthread_mutex_unlock(&server->lock);
@@ -94,7 +84,7 @@ void weir__server_drained(weir_server *server)
 {
     pthread_mutex_lock(&server->lock);
     server->draining--;
-    bool is_over = server->is_ending && server->draining == 0 && !server->is_closed;
+    bool is_over = claim_end(server);
     pthread_mutex_unlock(&server->lock);
     if (is_over)
         be_over(server);
@@ -106,7 +96,7 @@ static void end_if_closed(weir_server *server)
     pthread_mutex_lock(&server->lock);
     bool ends = !server->is_starting && server->listening == 0 && !server->is_ending;
     server->is_ending |= ends;
-    bool is_over = ends && server->draining == 0;
+    bool is_over = ends && claim_end(server);
     pthread_mutex_unlock(&server->lock);
     if (ends)
         begin_drains(server);
@@ -116,23 +106,41 @@ static void end_if_closed(weir_server *server)
 
 static void listener_closed(weir_listener *listener, weir_future *future)
 {
-    listening *self = WEIR_CONTAINER(listener, listening, on_closed);
+    weir_listening *self = WEIR_CONTAINER(listener, weir_listening, on_closed);
     weir_server *server = self->server;
-    weir_listener_stats stats = { 0 };
     (void)future;
-    weir_channel_listener_stats(self->channel, &stats);
     pthread_mutex_lock(&server->lock);
     server->listening--;
-    server->listeners[self->index] = NULL;
-    server->past.accepted += stats.accepted;
-    server->past.failed += stats.failed;
-    server->past.refused += stats.refused;
-    server->past.pauses += stats.pauses;
-    server->past.limited += stats.limited;
+    self->is_closed = true;
     pthread_mutex_unlock(&server->lock);
-    weir_channel_release(self->channel);
-    weir__free(self);
     end_if_closed(server);
+    weir_channel_release(self->channel); /* and with its last child all of this goes */
+}
+
+static void add_stats(weir_listener_stats *to, const weir_channel *channel)
+{
+    weir_listener_stats from;
+    if (weir_channel_listener_stats(channel, &from) < 0)
+        return;
+    to->accepted += from.accepted;
+    to->connections += from.connections;
+    to->failed += from.failed;
+    to->refused += from.refused;
+    to->pauses += from.pauses;
+    to->limited += from.limited;
+}
+
+void weir__listening_free(void *listening)
+{
+    weir_listening *self = listening;
+    weir_server *server = self->server;
+    pthread_mutex_lock(&server->lock);
+    if (self->is_known) {
+        add_stats(&server->past, self->channel);
+        server->listeners[self->index] = NULL;
+    }
+    pthread_mutex_unlock(&server->lock);
+    weir__free(self);
     weir_server_release(server);
 }
 
@@ -174,6 +182,7 @@ void weir_server_drain(weir_server *server, int64_t timeout_ms, weir_promise *pr
         weir_server_close(server, NULL);
         return;
     }
+    weir__drain_watch_time(drain); /* before it can end */
     pthread_mutex_lock(&server->lock);
     server->is_closing = true;
     server->draining++;
@@ -183,7 +192,6 @@ void weir_server_drain(weir_server *server, int64_t timeout_ms, weir_promise *pr
     pthread_mutex_unlock(&server->lock);
     if (begins)
         weir__drain_begin(drain);
-    weir__drain_watch_time(drain);
     close_listeners(server);
 }
 
@@ -218,6 +226,17 @@ static int steer(weir_server *server)
     return code;
 }
 
+/* It is tried with another address: then nobody sees this one any more. */
+static void forget(weir_listening *self)
+{
+    weir_server *server = self->server;
+    pthread_mutex_lock(&server->lock);
+    self->is_known = false;
+    server->listeners[self->index] = NULL;
+    server->count = self->index;
+    pthread_mutex_unlock(&server->lock);
+}
+
 static void finish_start(weir_server *server)
 {
     int code = server->config.steers_by_cpu && server->wanted > 1 ? steer(server) : 0;
@@ -240,11 +259,16 @@ static void finish_start(weir_server *server)
 }
 
 /* It listens: so do the others, on the same port. */
-static void go_on(listening *self)
+static void go_on(weir_listening *self)
 {
     weir_server *server = self->server;
     weir_address address;
-    if (self->index == 0 && weir_channel_local_address(self->channel, &address) == 0) {
+    int code = self->index == 0 ? weir_channel_local_address(self->channel, &address) : 0;
+    if (code < 0) {
+        fail_start(server, code, NULL);
+        return;
+    }
+    if (self->index == 0) {
         pthread_mutex_lock(&server->lock);
         server->address = address;
         server->has_address = true;
@@ -260,49 +284,48 @@ static void go_on(listening *self)
 static bool has_another(const weir_server *server, int code)
 {
     return (code == -EADDRNOTAVAIL || code == -EAFNOSUPPORT) && server->candidates != NULL &&
-           server->next_candidate + 1 < server->candidates->count;
+           !server->has_address && server->next_candidate + 1 < server->candidates->count;
 }
 
 static void on_bound(weir_listener *listener, weir_future *future)
 {
-    listening *self = WEIR_CONTAINER(listener, listening, on_step);
+    weir_listening *self = WEIR_CONTAINER(listener, weir_listening, on_step);
+    weir_channel *channel = self->channel;
     weir_server *server = self->server;
     int code = weir_future_code(future);
     if (code == 0) {
         go_on(self);
-    } else if (self->index == 0 && has_another(server, code)) {
+    } else if (has_another(server, code)) {
+        forget(self);
         server->next_candidate++;
         weir_channel_close(self->channel, NULL);
         open_next(server);
     } else {
         fail_start(server, code, NULL);
     }
+    weir_channel_release(channel); /* the step's */
 }
 
-/* A step whose end is told to `done`, on the channel's loop. */
-static weir_promise *begin_step(listening *self,
+/* A step whose end is told to `done`, on the channel's loop. It holds the channel, and so `self`,
+ * for that may come after the end of everything else. */
+static weir_promise *begin_step(weir_listening *self,
                                 void (*done)(weir_listener *listener, weir_future *future))
 {
     weir_promise *promise = weir_channel_promise(self->channel);
     if (promise == NULL)
         return NULL;
+    weir_channel_retain(self->channel);
     self->on_step.done = done;
     weir_future_listen(weir_promise_future(promise), &self->on_step);
     return promise;
 }
 
-static void on_registered(weir_listener *listener, weir_future *future)
+static void bind_it(weir_listening *self)
 {
-    listening *self = WEIR_CONTAINER(listener, listening, on_step);
     weir_server *server = self->server;
-    int code = weir_future_code(future);
-    if (code == 0 && server->descriptors != NULL) {
-        go_on(self); /* it listens already */
-        return;
-    }
-    weir_promise *promise = code == 0 ? begin_step(self, on_bound) : NULL;
+    weir_promise *promise = begin_step(self, on_bound);
     if (promise == NULL) {
-        fail_start(server, code < 0 ? code : -ENOMEM, NULL);
+        fail_start(server, -ENOMEM, NULL);
         return;
     }
     const weir_address *address = self->index == 0
@@ -312,78 +335,131 @@ static void on_registered(weir_listener *listener, weir_future *future)
     weir_promise_release(promise);
 }
 
+/* Now that it is on a loop, it is known, and can be closed from any thread. False when the server
+ * was closed before. */
+static bool make_known(weir_listening *self)
+{
+    weir_server *server = self->server;
+    pthread_mutex_lock(&server->lock);
+    bool is_closing = server->is_closing;
+    if (!is_closing) {
+        self->is_known = true;
+        server->listeners[self->index] = self;
+        server->count = self->index + 1;
+    }
+    pthread_mutex_unlock(&server->lock);
+    return !is_closing;
+}
+
+static void on_registered(weir_listener *listener, weir_future *future)
+{
+    weir_listening *self = WEIR_CONTAINER(listener, weir_listening, on_step);
+    weir_channel *channel = self->channel;
+    weir_server *server = self->server;
+    int code = weir_future_code(future);
+    if (code == 0)
+        code = server->init_code;
+    if (code == 0 && !make_known(self)) {
+        weir_channel_close(self->channel, NULL);
+        code = WEIR_ECLOSED;
+    }
+    if (code < 0)
+        fail_start(server, code, NULL); /* what no loop took was closed */
+    else if (server->descriptors != NULL)
+        go_on(self); /* it listens already */
+    else
+        bind_it(self);
+    weir_channel_release(channel); /* the step's */
+}
+
+/* A socket that somebody else has opened listens, or is of no use. */
+static int adopt(weir_server *server, weir_sys *sys, size_t index, weir_channel **channel,
+                 weir_error *error)
+{
+    int fd = server->descriptors[index], is_listening = 0;
+    socklen_t length = sizeof is_listening;
+    if (sys->getsockopt(sys, fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &length) == 0 &&
+        !is_listening)
+        return weir_error_set(error, -EINVAL, "server",
+                              "descriptor %d is a socket that does not listen", fd);
+    return weir__channel_adopt(channel, sys, WEIR_SOCKET_LISTENER, fd, error);
+}
+
 static int open_channel(weir_server *server, size_t index, weir_channel **channel,
                         weir_error *error)
 {
     weir_sys *sys = weir__group_sys(server->config.boss);
-    int code;
-    if (server->descriptors != NULL) {
-        code = weir__channel_adopt(channel, sys, WEIR_SOCKET_LISTENER, server->descriptors[index],
-                                   error);
-        if (code == 0)
-            server->descriptors[index] = -1;
-    } else {
-        const weir_address *address = index == 0 ? &server->candidates->list[server->next_candidate]
-                                                 : &server->address;
-        code = weir__channel_open(channel, sys, WEIR_SOCKET_LISTENER, address, error);
-    }
+    if (server->descriptors != NULL)
+        return adopt(server, sys, index, channel, error);
+    const weir_address *address = index == 0 ? &server->candidates->list[server->next_candidate]
+                                             : &server->address;
+    return weir__channel_open(channel, sys, WEIR_SOCKET_LISTENER, address, error);
+}
+
+/* Makes the next listener ready to be registered: from then on the channel owns what is returned,
+ * which has a reference to the channel until that is closed. */
+static int make_listener(weir_server *server, size_t index, weir_listening **out, weir_error *error)
+{
+    weir_channel *channel;
+    int code = open_channel(server, index, &channel, error);
     if (code < 0)
         return code;
-    code = weir__acceptor_prepare(server, *channel, error);
-    if (code < 0)
-        weir_channel_release(*channel);
-    return code;
+    weir_future *closed = weir_channel_closed(channel); /* which is there from now on */
+    weir_listening *self = closed != NULL ? weir__zalloc(sizeof *self) : NULL;
+    if (self == NULL) {
+        weir_channel_release(channel);
+        return weir_error_set(error, -ENOMEM, "server", "no memory to listen on %s", server->text);
+    }
+    *self = (weir_listening){ .server = weir_server_retain(server), .index = index };
+    self->channel = channel;
+    code = weir__acceptor_prepare(self, error);
+    if (code < 0) {
+        weir_channel_release(channel);
+        return code;
+    }
+    *out = self;
+    return 0;
 }
 
-/* Under way from now on: NULL when that is too late, or there is no memory. */
-static listening *keep(weir_server *server, weir_channel *channel, size_t index)
+static int open_listener(weir_server *server, weir_listening **self, weir_error *error)
 {
-    weir_future *closed = weir_channel_closed(channel);
-    listening *self = closed != NULL ? weir__zalloc(sizeof *self) : NULL;
-    if (self == NULL)
-        return NULL;
-    *self = (listening){ .server = weir_server_retain(server), .index = index };
-    self->channel = weir_channel_retain(channel);
-    self->on_closed.done = listener_closed;
     pthread_mutex_lock(&server->lock);
-    server->listening++;
-    server->listeners[index] = channel;
-    server->count = index + 1;
+    bool is_closing = server->is_closing;
+    size_t index = server->count;
     pthread_mutex_unlock(&server->lock);
-    weir_future_listen(closed, &self->on_closed);
-    return self;
-}
-
-static size_t next_index(const weir_server *server)
-{
-    return server->has_address || server->descriptors != NULL ? server->count : 0;
+    if (is_closing)
+        return weir_error_set(error, WEIR_ECLOSED, "server",
+                              "the server on %s was closed while it started", server->text);
+    int code = make_listener(server, index, self, error);
+    while (has_another(server, code)) {
+        server->next_candidate++;
+        code = make_listener(server, index, self, error);
+    }
+    return code;
 }
 
 static void open_next(weir_server *server)
 {
-    weir_channel *channel;
+    weir_listening *self = NULL;
     weir_error error;
-    pthread_mutex_lock(&server->lock);
-    bool is_closing = server->is_closing;
-    size_t index = next_index(server);
-    pthread_mutex_unlock(&server->lock);
-    int code = is_closing
-                   ? weir_error_set(&error, WEIR_ECLOSED, "server",
-                                    "the server on %s was closed while it started", server->text)
-                   : open_channel(server, index, &channel, &error);
-    if (code < 0) {
+    int code = open_listener(server, &self, &error);
+    if (self == NULL) {
         fail_start(server, code, &error);
         return;
     }
-    listening *self = keep(server, channel, index);
-    weir_promise *promise = self != NULL ? begin_step(self, on_registered) : NULL;
+    pthread_mutex_lock(&server->lock);
+    server->listening++;
+    pthread_mutex_unlock(&server->lock);
+    weir_channel *channel = weir_channel_retain(self->channel);
+    self->on_closed.done = listener_closed;
+    weir_future_listen(weir_channel_closed(channel), &self->on_closed);
+    weir_promise *promise = begin_step(self, on_registered);
     if (promise == NULL) {
         weir_channel_close(channel, NULL);
-        weir_channel_release(channel);
         fail_start(server, -ENOMEM, NULL);
-        return;
+    } else {
+        weir_group_register(server->config.boss, channel, promise);
     }
-    weir_group_register(server->config.boss, channel, promise);
     weir_promise_release(promise);
     weir_channel_release(channel);
 }
@@ -453,10 +529,33 @@ static int check_attrs(const weir_attr_value *attrs, size_t count, weir_error *e
     return 0;
 }
 
+/* Loops are made on demand, or have been. */
+static bool has_loops(const weir_group *group)
+{
+    return group == NULL || group->per_channel != NULL || weir_group_loop_at(group, 0) != NULL;
+}
+
+static int check_groups(const weir_server_config *config, weir_error *error)
+{
+    const weir_group *boss = config->boss, *workers = config->workers;
+    if (boss == NULL && workers == NULL)
+        return weir_error_set(error, -EINVAL, "server", "there is no group: set boss or workers");
+    if (!has_loops(boss) || !has_loops(workers))
+        return weir_error_set(error, -EINVAL, "server", "%s has no event loops, but executors",
+                              has_loops(boss) ? "workers" : "boss");
+    if (config->keeps_loop && boss != NULL && workers != NULL && boss != workers)
+        return weir_error_set(error, -EINVAL, "server",
+                              "keeps_loop needs one group to be both boss and workers");
+    if (config->keeps_loop && (boss != NULL ? boss : workers)->per_channel != NULL)
+        return weir_error_set(error, -EINVAL, "server",
+                              "keeps_loop needs loops that can have more than one channel");
+    return 0;
+}
+
 static int check(const weir_server_config *config, const char *address, weir_error *error)
 {
-    if (config == NULL || (config->boss == NULL && config->workers == NULL))
-        return weir_error_set(error, -EINVAL, "server", "there is no group: set boss or workers");
+    if (config == NULL)
+        return weir_error_set(error, -EINVAL, "server", "there is no config");
     if (config->init_child == NULL)
         return weir_error_set(error, -EINVAL, "server",
                               "there is no init_child, so nobody would serve the connections");
@@ -468,11 +567,9 @@ static int check(const weir_server_config *config, const char *address, weir_err
         return refuse(error, "backlog", config->backlog, "negative");
     if (config->max_connections < 0)
         return refuse(error, "max_connections", config->max_connections, "negative");
-    if (config->keeps_loop && config->workers != NULL && config->boss != NULL &&
-        config->workers != config->boss)
-        return weir_error_set(error, -EINVAL, "server",
-                              "keeps_loop needs one group to be both boss and workers");
-    int code = check_attrs(config->attrs, config->attr_count, error);
+    int code = check_groups(config, error);
+    if (code == 0)
+        code = check_attrs(config->attrs, config->attr_count, error);
     return code < 0 ? code : check_attrs(config->child_attrs, config->child_attr_count, error);
 }
 
@@ -527,7 +624,7 @@ static int plan(weir_server *server, weir_error *error)
     server->wanted = found > 0                      ? (size_t)found
                      : server->config.acceptors > 0 ? (size_t)server->config.acceptors
                                                     : 1;
-    server->listeners = weir__zalloc(server->wanted * sizeof(weir_channel *));
+    server->listeners = weir__zalloc(server->wanted * sizeof(weir_listening *));
     return server->listeners != NULL
                ? 0
                : weir_error_set(error, -ENOMEM, "server", "no memory for %zu listeners",
@@ -544,10 +641,34 @@ static void abandon(weir_server *server, int code)
     weir_promise_release(started);
 }
 
+/* Who was told that it is cancelled does not expect a server, however far that has got. */
+static void on_told(weir_listener *listener, weir_future *future)
+{
+    weir_server *server = WEIR_CONTAINER(listener, weir_server, on_told);
+    if (weir_future_code(future) == -ECANCELED)
+        weir_server_close(server, NULL);
+    weir_server_release(server);
+}
+
+/* The user's promise ends as the start does. */
+static int tell(weir_server *server, weir_promise *promise, weir_future *started, weir_error *error)
+{
+    if (promise == NULL)
+        return 0;
+    if (weir_promise_follow(promise, started) < 0)
+        return weir_error_set(error, -ENOMEM, "server", "no memory to listen on %s", server->text);
+    weir_server_retain(server);
+    server->on_told.done = on_told;
+    weir_future_listen(weir_promise_future(promise), &server->on_told);
+    return 0;
+}
+
 int weir_server_start(weir_server **out, const weir_server_config *config, const char *address,
                       weir_promise *promise, weir_error *error)
 {
-    int code = out != NULL ? check(config, address, error) : -EINVAL;
+    if (out == NULL)
+        return weir_error_set(error, -EINVAL, "server", "there is no place for the server");
+    int code = check(config, address, error);
     if (code < 0)
         return code;
     weir_server *server = make(config, address);
@@ -563,8 +684,8 @@ int weir_server_start(weir_server **out, const weir_server_config *config, const
         code = ask(server, error);
     if (code < 0)
         abandon(server, code);
-    else if (promise != NULL)
-        code = weir_promise_follow(promise, weir_promise_future(started));
+    else
+        code = tell(server, promise, weir_promise_future(started), error);
     weir_promise_release(started);
     if (code < 0) {
         weir_server_close(server, NULL);
@@ -578,7 +699,9 @@ int weir_server_start(weir_server **out, const weir_server_config *config, const
 int weir_server_listen(weir_server **server, const weir_server_config *config, const char *address,
                        weir_error *error)
 {
-    if (weir_loop_current() != NULL)
+    if (server == NULL || address == NULL)
+        return weir_server_start(server, config, address, NULL, error); /* which says why not */
+    if (weir_executor_current() != NULL)
         return weir_error_set(error, -EDEADLK, "server",
                               "listening on %s would have to wait for this very thread; use "
                               "weir_server_start here",
@@ -600,6 +723,7 @@ int weir_server_listen(weir_server **server, const weir_server_config *config, c
             else
                 weir_error_set(error, code, "server", "cannot listen on %s: %s", address,
                                weir_error_text(code));
+            weir_server_close(made, NULL); /* also when it is the waiting that failed */
             weir_server_release(made);
         } else {
             *server = made;
@@ -658,11 +782,28 @@ weir_channel *weir_server_listener(const weir_server *server, size_t index)
     if (server == NULL)
         return NULL;
     lock(server);
-    weir_channel *channel = index < server->count ? server->listeners[index] : NULL;
-    if (channel != NULL)
-        weir_channel_retain(channel);
+    const weir_listening *self = index < server->count ? server->listeners[index] : NULL;
+    weir_channel *channel = self != NULL && !self->is_closed ? weir_channel_retain(self->channel)
+                                                             : NULL;
     unlock(server);
     return channel;
+}
+
+/* Under the lock. */
+static void sum_up(const weir_server *server, weir_listener_stats *stats)
+{
+    *stats = server->past;
+    for (size_t i = 0; i < server->count; i++) {
+        if (server->listeners[i] != NULL)
+            add_stats(stats, server->listeners[i]->channel);
+    }
+}
+
+uint64_t weir__server_connections(const weir_server *server)
+{
+    weir_listener_stats stats;
+    sum_up(server, &stats);
+    return stats.connections;
 }
 
 void weir_server_get_stats(const weir_server *server, weir_listener_stats *stats)
@@ -671,19 +812,7 @@ void weir_server_get_stats(const weir_server *server, weir_listener_stats *stats
     if (server == NULL)
         return;
     lock(server);
-    *stats = server->past;
-    for (size_t i = 0; i < server->count; i++) {
-        weir_listener_stats one;
-        if (server->listeners[i] == NULL ||
-            weir_channel_listener_stats(server->listeners[i], &one) < 0)
-            continue;
-        stats->accepted += one.accepted;
-        stats->connections += one.connections;
-        stats->failed += one.failed;
-        stats->refused += one.refused;
-        stats->pauses += one.pauses;
-        stats->limited += one.limited;
-    }
+    sum_up(server, stats);
     unlock(server);
 }
 

@@ -11,21 +11,36 @@
 #include <pthread.h>
 
 typedef struct weir_drain weir_drain;
+typedef struct weir_server weir_server;
+
+/* A listener of a server: an attribute of that channel, so it goes when the last child is gone. */
+typedef struct weir_listening {
+    weir_server *server;   /* a reference */
+    weir_channel *channel; /* a reference until it is closed */
+    size_t index;
+    weir_listener on_step, on_closed;
+
+    /* Under the server's lock. */
+    bool is_known; /* the server has it in its list */
+    bool is_closed;
+} weir_listening;
 
 /*
- * A server is kept by its users, by each listener (as an attribute, until the last of its children
- * is gone, too), and by what is under way. It keeps the listeners until they are closed.
+ * A server is kept by its users, by each listener (until the last of its children is gone, too),
+ * and by what is under way. It keeps the listeners until they are closed.
  */
 struct weir_server {
     _Atomic(uint32_t) refs;
     weir_server_config config; /* with lists of its own */
     char *text;                /* the address, as it was given */
+    weir_listener on_told;     /* of the user's promise, which may be cancelled at any time */
     weir_promise *started;     /* while it starts: the loop it runs on is that of the step */
 
     /* While it starts, of who does the next step. */
     weir_addresses *candidates;
     size_t next_candidate;
-    int *descriptors; /* in place of an address; -1: not ours any more */
+    int *descriptors; /* in place of an address */
+    int init_code;    /* of the user's init, when it failed */
     size_t wanted;    /* how many listeners */
 
     pthread_mutex_t lock; /* of what follows */
@@ -37,8 +52,8 @@ struct weir_server {
     bool is_closed;
     size_t listening;            /* listeners that are not closed */
     size_t count;                /* how many there are or were */
-    weir_channel **listeners;    /* NULL: closed */
-    weir_listener_stats past;    /* of those that are closed */
+    weir_listening **listeners;  /* NULL: gone; of those that are closed children may be left */
+    weir_listener_stats past;    /* of those that are gone */
     weir_promise_list on_closed; /* promises of close */
     weir_drain *drains;          /* that wait until the listeners are closed */
     size_t draining;             /* those, and the others that are under way */
@@ -48,8 +63,15 @@ struct weir_server {
 /* Whether a channel was accepted by a listener of the server. */
 bool weir__server_has_accepted(const weir_server *server, const weir_channel *channel);
 
-/* Prepares a listener: options, attributes, and handlers, the acceptor last. */
-int weir__acceptor_prepare(weir_server *server, weir_channel *listener, weir_error *error);
+/* Under the lock: how many connections are open that its listeners count; local ones do not. */
+uint64_t weir__server_connections(const weir_server *server);
+
+/* Prepares a listener: options, attributes, and handlers, the acceptor last. It is the channel's
+ * from then on, also when this fails. */
+int weir__acceptor_prepare(weir_listening *listening, weir_error *error);
+
+/* The channel of a listener is gone. */
+void weir__listening_free(void *listening);
 
 /* Sees the connections off: see drain.c. NULL: no memory. The time runs with watch_time, which has
  * to be called once; the rest begins when the listeners are closed, and ends by itself. */

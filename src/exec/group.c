@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/sys.h"
 #include "exec/manual.h"
 #include "exec/per_channel.h"
 #include "exec/plain.h"
