@@ -20,7 +20,8 @@ WEIR_BEGIN_DECLS
  * succeeds; as `from` has ended its input, it is closed then unless it has the option
  * allow_half_closure. When reading or sending fails, the promise fails with the code, the channel
  * that failed is closed, and the other one is its owner's. When one is closed meanwhile, the
- * promise fails with WEIR_ECLOSED.
+ * promise fails with WEIR_ECLOSED; what was taken from `from` before it was closed still goes
+ * first.
  *
  * The promise fails at once, and nothing has changed, with -EINVAL, -EPERM on another thread than
  * the loop's, -EXDEV when they are not on one loop, -EOPNOTSUPP when one is no stream of the

@@ -4,7 +4,6 @@
 
 #include "base/alloc.h"
 #include "base/counter.h"
-#include "exec/executor.h"
 #include "transport/socket.h"
 
 #include <errno.h>
@@ -17,22 +16,15 @@
  * By turns: the pipe is filled from one socket and emptied into the other, so that an EAGAIN is
  * always the socket's. Both operations are the relay's own; the sockets' own are quiet meanwhile.
  */
-typedef struct relay {
+typedef struct weir_relaying {
     weir_socket *from, *to; /* with references to their channels */
     weir_promise *promise;  /* may be NULL */
     int ends[2];            /* of the pipe: to read from, to write to */
     size_t held;            /* bytes in it */
     weir_io_op in, out;
     weir_task begin;
-    weir_listener on_closed; /* of `to`, for then there is nothing to wait for */
-    uint8_t refs;            /* until it has ended, and until on_closed was called */
-    weir_deferred deferred;  /* frees it: the backend may still look at an operation */
+    weir_deferred deferred; /* frees it: the backend may still look at an operation */
 } relay;
-
-static weir_io *io_of(const relay *self)
-{
-    return weir__socket_io(self->from);
-}
 
 static void destroy(weir_deferred *deferred)
 {
@@ -42,29 +34,24 @@ static void destroy(weir_deferred *deferred)
     weir__free(self);
 }
 
-static void release(relay *self)
-{
-    weir_loop *loop = weir_loop_current();
-    if (--self->refs > 0)
-        return;
-    self->deferred.run = destroy;
-    if (loop == NULL || !weir__loop_defer(loop, &self->deferred))
-        destroy(&self->deferred);
-}
-
 /* The sockets are their channels' again, which may have waited for that. */
 static void end(relay *self, int code)
 {
+    weir_loop *loop = weir_loop_current();
     weir_sys *sys = self->from->sys;
     sys->close(sys, self->ends[0]);
     sys->close(sys, self->ends[1]);
     self->from->is_relayed = self->to->is_relay = false;
+    if (self->to->extras != NULL)
+        self->to->extras->relaying = NULL;
     weir__promise_end(self->promise, code);
     weir_promise_release(self->promise);
     weir__channel_set_pause(&self->from->channel, WEIR__PAUSE_RELAYED, false);
     weir__socket_landed(self->from);
     weir__socket_landed(self->to);
-    release(self);
+    self->deferred.run = destroy;
+    if (loop == NULL || !weir__loop_defer(loop, &self->deferred))
+        destroy(&self->deferred);
 }
 
 static void fail(relay *self, weir_socket *socket, int code)
@@ -107,7 +94,7 @@ static void go_on(relay *self)
     int code = 0;
     while (self->held > 0 && code >= 0) {
         self->out.splice.length = (uint32_t)self->held;
-        code = weir__io_submit(io_of(self), &self->out);
+        code = weir__io_submit(weir__socket_io(self->to), &self->out);
         if (code == WEIR_IO_PENDING)
             return;
         if (code > 0)
@@ -118,7 +105,7 @@ static void go_on(relay *self)
     else if (has_lost_an_end(self))
         end(self, WEIR_ECLOSED);
     else
-        weir__io_submit(io_of(self), &self->in);
+        weir__io_submit(weir__socket_io(self->from), &self->in);
 }
 
 static void on_in(weir_io_op *op, const weir_io_result *result)
@@ -150,13 +137,10 @@ static void on_out(weir_io_op *op, const weir_io_result *result)
         go_on(self);
 }
 
-static void on_closed(weir_listener *listener, weir_future *future)
+void weir__relaying_stop(relay *self)
 {
-    relay *self = WEIR_CONTAINER(listener, relay, on_closed);
-    (void)future;
     if (self->in.is_in_flight)
-        weir__io_cancel(io_of(self), &self->in);
-    release(self);
+        weir__io_cancel(weir__socket_io(self->from), &self->in);
 }
 
 /* Beginning ------------------------------------------------------------------------------------ */
@@ -165,19 +149,16 @@ static void on_closed(weir_listener *listener, weir_future *future)
 static int begin(weir_task *task)
 {
     relay *self = WEIR_CONTAINER(task, relay, begin);
-    weir_executor *loop = &weir__channel_loop(&self->from->channel)->base;
-    if (has_lost_an_end(self))
-        end(self, WEIR_ECLOSED);
-    else if (!self->from->in.is_in_flight)
+    if (has_lost_an_end(self) || !self->from->in.is_in_flight)
         go_on(self);
-    else if (weir__executor_post_always(loop, &self->begin) < 0)
-        end(self, WEIR_ESHUTDOWN);
+    else if (weir__channel_post(&self->from->channel, &self->begin) < 0)
+        end(self, WEIR_ECLOSED);
     return 0;
 }
 
 static void begin_dropped(weir_task *task)
 {
-    end(WEIR_CONTAINER(task, relay, begin), WEIR_ESHUTDOWN);
+    end(WEIR_CONTAINER(task, relay, begin), WEIR_ECLOSED);
 }
 
 static bool is_stream(const weir_channel *channel)
@@ -192,10 +173,12 @@ static int check(const weir_channel *from, const weir_channel *to)
         return -EINVAL;
     if (!is_stream(from) || !is_stream(to))
         return -EOPNOTSUPP;
-    weir_loop *loop = weir__channel_loop(from);
-    if (loop == NULL || !weir_executor_is_current(&loop->base))
+    weir_loop *loop = weir__channel_loop(from), *other = weir__channel_loop(to);
+    if (loop == NULL || other == NULL)
+        return -ENOTCONN;
+    if (!weir_executor_is_current(&loop->base))
         return -EPERM;
-    if (weir__channel_loop(to) != loop)
+    if (loop != other)
         return -EXDEV;
     if (!weir_channel_is_active(from) || !weir_channel_is_active(to) || from->is_input_ended ||
         to->is_output_ended)
@@ -208,8 +191,8 @@ static int check(const weir_channel *from, const weir_channel *to)
 
 static int start(weir_channel *from, weir_channel *to, weir_promise *promise)
 {
-    weir_future *closed = weir_channel_closed(to);
-    relay *self = closed != NULL ? weir__zalloc(sizeof *self) : NULL;
+    weir_socket_extras *extras = weir__socket_need_extras(weir__socket_of(to));
+    relay *self = extras != NULL ? weir__zalloc(sizeof *self) : NULL;
     if (self == NULL)
         return -ENOMEM;
     self->from = weir__socket_of(from);
@@ -228,13 +211,11 @@ static int start(weir_channel *from, weir_channel *to, weir_promise *promise)
     self->out.splice.fd = self->ends[0];
     self->out.on_done = on_out;
     self->begin = (weir_task){ .run = begin, .dropped = begin_dropped, .name = "relay" };
-    self->on_closed.done = on_closed;
-    self->refs = 2;
     self->promise = weir_promise_retain(promise);
     weir_channel_retain(from);
     weir_channel_retain(to);
     self->from->is_relayed = self->to->is_relay = true;
-    weir_future_listen(closed, &self->on_closed);
+    extras->relaying = self;
     weir__channel_set_pause(from, WEIR__PAUSE_RELAYED, true);
     begin(&self->begin);
     return 0;

@@ -55,6 +55,12 @@ static bool is_busy(const weir_socket *self)
     return self->is_attached && self->file.in_flight > 0;
 }
 
+/* A channel that closes does not wait for a relay, which may wait for somebody else's bytes. */
+static bool is_relaying(const weir_socket *self)
+{
+    return (self->is_relayed || self->is_relay) && !weir__channel_is_closing(&self->channel);
+}
+
 static void cancel(weir_socket *self, weir_io_op *op)
 {
     if (op != NULL && op->is_in_flight)
@@ -66,8 +72,9 @@ static void cancel(weir_socket *self, weir_io_op *op)
 bool weir__socket_quiesce(weir_channel *channel, bool is_closing)
 {
     weir_socket *self = weir__socket_of(channel);
-    bool is_relaying = (self->is_relayed || self->is_relay) && !is_closing;
-    self->is_quiescing = is_busy(self) || is_relaying;
+    if (is_closing && self->is_relay)
+        weir__relaying_stop(self->extras->relaying);
+    self->is_quiescing = is_busy(self) || is_relaying(self);
     if (!self->is_quiescing)
         return true;
     cancel(self, &self->in);
@@ -84,7 +91,7 @@ bool weir__socket_landed(weir_socket *self)
 {
     if (!self->is_quiescing)
         return false;
-    if (!is_busy(self) && !self->is_relayed && !self->is_relay) {
+    if (!is_busy(self) && !is_relaying(self)) {
         self->is_quiescing = false;
         weir__channel_quiet(&self->channel);
     }

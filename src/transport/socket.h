@@ -46,8 +46,9 @@ typedef struct weir_socket {
 } weir_socket;
 
 typedef struct weir_socket_extras {
-    struct weir_claim *claim;     /* of the path it is bound to; NULL: there is none */
-    struct weir_sending *sending; /* of what is not bytes; NULL until there was any */
+    struct weir_claim *claim;       /* of the path it is bound to; NULL: there is none */
+    struct weir_sending *sending;   /* of what is not bytes; NULL until there was any */
+    struct weir_relaying *relaying; /* what sends to it in place of the channel, see relay.c */
 } weir_socket_extras;
 
 static inline weir_socket *weir__socket_of(const weir_channel *channel)
@@ -129,6 +130,9 @@ int weir__stream_new(weir_channel **channel, weir_channel *parent, weir_sys *sys
 int weir__listener_new(weir_channel **channel, weir_sys *sys, int fd, int family,
                        bool is_listening);
 int weir__datagram_new(weir_channel **channel, weir_sys *sys, int fd, int family, bool is_bound);
+
+/* Where it sends to closes: it need not wait for more. */
+void weir__relaying_stop(struct weir_relaying *self);
 
 /* A child of a listener is closed. Any thread. */
 void weir__listener_child_closed(weir_channel *listener);
