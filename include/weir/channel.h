@@ -169,6 +169,12 @@ WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, b
 
 /* Options ------------------------------------------------------------------------------------ */
 
+/*
+ * allow_half_closure: when the other side ends its stream, handlers get weir_event_input_closed,
+ * and may go on writing. Without it the channel is closed then, as soon as what was flushed is
+ * sent, or the other side has taken nothing of it for linger_ms.
+ */
+
 /* Name, kind, least, most, default: what every channel has. */
 #define WEIR_CHANNEL_OPTIONS(X)                                                                    \
     X(AUTO_READ, auto_read, BOOL, 0, 1, 1)                                                         \

@@ -328,12 +328,41 @@ static int sys_pread(weir_sys *sys, int fd, void *to, size_t length, uint64_t of
     return result_of(pread(fd, to, cut(length), (off_t)offset));
 }
 
+/* These two know no MSG_NOSIGNAL. weir's own threads have SIGPIPE blocked anyway; for others, who
+ * step a group by hand, it is kept from them while the call is made. */
+static _Thread_local bool has_signals_blocked;
+
+static void hold_sigpipe(sigset_t *before)
+{
+    sigset_t sigpipe;
+    sigemptyset(&sigpipe);
+    sigaddset(&sigpipe, SIGPIPE);
+    if (!has_signals_blocked)
+        pthread_sigmask(SIG_BLOCK, &sigpipe, before);
+}
+
+static int let_sigpipe_go(const sigset_t *before, int result)
+{
+    if (has_signals_blocked || sigismember(before, SIGPIPE))
+        return result;
+    sigset_t sigpipe;
+    const struct timespec at_once = { 0 };
+    sigemptyset(&sigpipe);
+    sigaddset(&sigpipe, SIGPIPE);
+    if (result == -EPIPE)
+        sigtimedwait(&sigpipe, NULL, &at_once);
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+    return result;
+}
+
 static int sys_sendfile(weir_sys *sys, int to, int from, uint64_t offset, size_t length)
 {
     (void)sys;
     off_t at = (off_t)offset;
     FAULT("sendfile", &length);
-    return result_of(sendfile(to, from, &at, cut(length)));
+    sigset_t before;
+    hold_sigpipe(&before);
+    return let_sigpipe_go(&before, result_of(sendfile(to, from, &at, cut(length))));
 }
 
 static int sys_pipe(weir_sys *sys, int ends[2])
@@ -347,7 +376,9 @@ static int sys_splice(weir_sys *sys, int from, int to, size_t length, unsigned f
 {
     (void)sys;
     FAULT("splice", &length);
-    return result_of(splice(from, NULL, to, NULL, cut(length), flags));
+    sigset_t before;
+    hold_sigpipe(&before);
+    return let_sigpipe_go(&before, result_of(splice(from, NULL, to, NULL, cut(length), flags)));
 }
 
 /* EAI_AGAIN stands for whatever fault there is: the name service has no other words. */
@@ -413,6 +444,7 @@ static void *start_thread(void *arg)
                            cut_name); /* cosmetic: without it the thread still runs */
     }
     sem_post(&start->was_read);
+    has_signals_blocked = true;
     return run(run_arg);
 }
 

@@ -41,6 +41,7 @@ typedef struct weir_channel_extras {
     weir_ctx_timer linger; /* of the head's */
     weir_listener on_shutdown;
     weir_promise *finish_promise;
+    uint64_t sent_before; /* when progress was looked at last */
     bool is_finishing, is_lingering;
 
     /* Moving. */
@@ -66,6 +67,10 @@ int64_t weir__channel_option(const weir_channel *channel, weir_option option);
 /* Whether it was asked to close in good order; and the first half of that is done. */
 bool weir__channel_is_finishing(const weir_channel *channel);
 void weir__finish_output_shut(weir_channel *channel);
+
+/* The other side has ended its stream, and nobody wants half of one: closes, as soon as the answers
+ * that are on their way have been sent. */
+void weir__finish_input_ended(weir_channel *channel);
 
 /* The channel closes: nothing of finishing goes on. */
 void weir__finish_closed(weir_channel *channel);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Closing in good order: shutdown, wait for the other side, close. */
 #include "base/alloc.h"
+#include "base/counter.h"
 #include "channel/extras.h"
 #include "channel/inbox.h"
 
@@ -45,6 +46,42 @@ void weir__finish_output_shut(weir_channel *channel)
     if (channel->is_input_ended || linger_ms == 0 ||
         weir_ctx_schedule(&channel->pipeline.head, &extras->linger, WEIR_MS(linger_ms)) < 0)
         close_at_last(channel);
+}
+
+static uint64_t sent_bytes(const weir_channel *channel)
+{
+    const weir_write *first = channel->outbound.first;
+    return weir__counter_get(&channel->outbound.bytes_out) + (first != NULL ? first->sent : 0);
+}
+
+/* Who reads slowly is waited for, who does not read any more is not. */
+static void look_for_progress(weir_ctx_timer *timer, weir_ctx *head)
+{
+    weir_channel *channel = weir_ctx_channel(head);
+    weir_channel_extras *extras = finishing(channel);
+    int64_t linger_ms = weir__channel_option(channel, WEIR_OPTION_LINGER_MS);
+    bool has_progress = sent_bytes(channel) != extras->sent_before;
+    extras->sent_before = sent_bytes(channel);
+    if (!has_progress || weir_ctx_schedule(head, timer, WEIR_MS(linger_ms)) < 0)
+        weir__channel_close_now(channel, NULL);
+}
+
+void weir__finish_input_ended(weir_channel *channel)
+{
+    bool has_answers = weir__outbound_has_flushed(&channel->outbound);
+    int64_t linger_ms = weir__channel_option(channel, WEIR_OPTION_LINGER_MS);
+    weir_channel_extras *extras = has_answers && linger_ms > 0 ? weir__channel_need_extras(channel)
+                                                               : NULL;
+    if (extras != NULL) {
+        extras->is_finishing = true;
+        extras->sent_before = sent_bytes(channel);
+        extras->linger.fire = look_for_progress;
+    }
+    if (extras == NULL ||
+        weir_ctx_schedule(&channel->pipeline.head, &extras->linger, WEIR_MS(linger_ms)) < 0)
+        weir__channel_close_now(channel, NULL);
+    else
+        weir_channel_shutdown(channel, NULL); /* and when that is done, it closes */
 }
 
 /* A shutdown that fails, or that a handler forgets, ends it as well; one that a handler has done in

@@ -81,9 +81,10 @@ void weir__channel_read_ended(weir_channel *channel, int code)
     if (code < 0) {
         weir__pipeline_fire_code(channel, code, "reading failed");
         weir__channel_close_now(channel, NULL);
-    } else if ((!channel->allows_half_closure && !weir__channel_is_finishing(channel)) ||
-               channel->is_output_shut) {
+    } else if (channel->is_output_shut) {
         weir__channel_close_now(channel, NULL);
+    } else if (!channel->allows_half_closure && !weir__channel_is_finishing(channel)) {
+        weir__finish_input_ended(channel);
     } else {
         weir__event_enter(channel,
                           &(weir_event){ .kind = WEIR_EV_EVENT, .msg = &weir_event_input_closed });

@@ -519,6 +519,8 @@ void weir_group_register(weir_group *group, weir_channel *channel, weir_promise 
 {
     if (group == NULL || channel == NULL)
         weir__promise_end(promise, -EINVAL);
+    else if (group->per_channel == NULL) /* a call on its way keeps the loop, if not the group */
+        go_to(channel, weir_group_next(group), promise, false);
     else
         go(channel, (goal){ .group = group }, promise);
 }

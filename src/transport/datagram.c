@@ -491,12 +491,12 @@ static int change_membership(weir_channel *channel, const weir_address *group, u
     int code = WEIR_ECLOSED;
     weir__channel_lock(channel);
     if (self->is_open && from == NULL)
-        code = self->sys->setsockopt(self->sys, self->file.fd, level,
+        code = self->sys->setsockopt(self->sys, self->fd, level,
                                      is_joining ? MCAST_JOIN_GROUP : MCAST_LEAVE_GROUP, &all,
                                      sizeof all);
     else if (self->is_open)
         code = self->sys->setsockopt(
-            self->sys, self->file.fd, level,
+            self->sys, self->fd, level,
             is_joining ? MCAST_JOIN_SOURCE_GROUP : MCAST_LEAVE_SOURCE_GROUP, &some, sizeof some);
     weir__channel_unlock(channel);
     return code;

@@ -14,7 +14,7 @@
 
 typedef struct listener {
     weir_socket socket;
-    int backlog;
+    _Atomic(int) backlog; /* others read it */
     int reserve; /* a descriptor that is given up when there are no others, to say no with */
     weir_retry retry;
 
@@ -66,6 +66,8 @@ static bool has_to_wait(listener *self)
 static void listener_start_reading(weir_channel *channel)
 {
     listener *self = listener_of(channel);
+    if (self->reserve < 0) /* it was used, and could not be made again at once */
+        self->reserve = self->socket.sys->eventfd(self->socket.sys, 0);
     if (!self->retry.is_waiting && !has_to_wait(self))
         weir__socket_start_reading(channel);
 }
@@ -301,7 +303,10 @@ static int listener_set_option(weir_channel *channel, weir_option option, int64_
     listener *self = listener_of(channel);
     if (option == WEIR_OPTION_MAX_CONNECTIONS) {
         atomic_store(&self->max_connections, value);
-        go_on(self);
+        if (has_to_wait(self))
+            weir__socket_stop_reading(channel);
+        else
+            go_on(self);
         return 0;
     }
     if (option != WEIR_OPTION_BACKLOG)

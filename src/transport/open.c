@@ -141,6 +141,8 @@ int weir__channel_adopt(weir_channel **channel, weir_sys *sys, weir_socket_kind 
     if (code >= 0) {
         bool is_active = code > 0;
         code = sys->own(sys, fd);
+        if (kind != WEIR_SOCKET_DATAGRAM && family != AF_UNIX)
+            weir__sockopt_set(sys, fd, family, WEIR_OPTION_NO_DELAY, 1);
         if (code == 0)
             code = make(channel, sys, kind, fd, family, is_active);
     }

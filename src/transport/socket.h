@@ -30,13 +30,13 @@ typedef struct weir_socket {
     int fd;       /* set once; for any thread, under the channel's lock, while it is open */
     bool is_open; /* under the channel's lock */
     bool is_attached;
-    bool is_connected;  /* or bound, or listening: active */
-    bool is_peer_known; /* of a datagram channel: it is connected indeed */
-    bool is_quiescing;  /* the channel waits for the end of what is under way */
-    bool is_relayed;    /* what comes in goes somewhere else, see relay.c */
-    bool is_relay;      /* what goes out comes from there */
-    uint8_t family;     /* AF_INET, AF_INET6, AF_UNIX */
-    uint8_t max_descriptors;
+    bool is_connected;                /* or bound, or listening: active */
+    bool is_peer_known;               /* of a datagram channel: it is connected indeed */
+    bool is_quiescing;                /* the channel waits for the end of what is under way */
+    bool is_relayed;                  /* what comes in goes somewhere else, see relay.c */
+    bool is_relay;                    /* what goes out comes from there */
+    uint8_t family;                   /* AF_INET, AF_INET6, AF_UNIX */
+    _Atomic(uint8_t) max_descriptors; /* others read it */
 
     /* Of an accepted one, who can still be asked for it when it is closed. */
     bool has_remote;

@@ -408,7 +408,7 @@ static void who_reads_and_writes_reads_to_the_end(void **state)
     run_pair(&s.loops);
     assert_int_equal(seen.next, 50);
     assert_int_equal(seen.ends, 1);
-    assert_int_equal(sent.code, WEIR_ECLOSED);
+    assert_int_equal(sent.code, -ECONNRESET);
     close_scene(&s);
 }
 
