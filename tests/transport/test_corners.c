@@ -329,6 +329,7 @@ static void answers_on_their_way_outlive_the_end_of_the_input(void **state)
     assert_int_equal(register_it(channel), 0);
     weir_promise *promise = promise_of(channel);
     weir_channel_write_and_flush(channel, pattern_msg(0, BYTES), promise);
+    settle_calls(channel); /* before the end of the input is */
     assert_int_equal(shutdown(peer, SHUT_WR), 0);
     peer_expect_pattern(peer, 0, BYTES);
     peer_expect_eof(peer);
@@ -349,6 +350,7 @@ static void who_does_not_read_the_answers_is_not_waited_for(void **state)
     assert_int_equal(register_it(channel), 0);
     weir_promise *promise = promise_of(channel);
     weir_channel_write_and_flush(channel, pattern_msg(0, 8 << 20), promise);
+    settle_calls(channel);
     assert_int_equal(shutdown(peer, SHUT_WR), 0);
     assert_int_equal(outcome(promise), WEIR_ECLOSED);
     wait_for_close(channel);
