@@ -80,7 +80,7 @@ static int bound_datagrams(const char *name, struct sockaddr_un *to, socklen_t *
 {
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     *to = (struct sockaddr_un){ .sun_family = AF_UNIX };
-    snprintf(to->sun_path + 1, sizeof to->sun_path - 1, "weir-review-%d-%s", (int)getpid(), name);
+    snprintf(to->sun_path + 1, sizeof to->sun_path - 1, "weir-test-%d-%s", (int)getpid(), name);
     *length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(to->sun_path + 1));
     assert_int_equal(bind(fd, (struct sockaddr *)to, *length), 0);
     return fd;
