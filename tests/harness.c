@@ -150,15 +150,17 @@ void harness_expect_abort(void (*fn)(void *arg), void *arg, const char *text)
 
 /* Faults ------------------------------------------------------------------------------------ */
 
-static const char *fail_call;
-static unsigned fail_at, fail_seen;
-static int fail_code;
+/* Loops ask, too, on threads of their own. */
+static _Atomic(const char *) fail_call;
+static _Atomic(unsigned) fail_at, fail_seen;
+static _Atomic(int) fail_code;
 
 static int fail_one(void *arg, const char *call, size_t *length)
 {
     (void)arg;
     (void)length;
-    if (fail_call != NULL && strcmp(call, fail_call) != 0)
+    const char *wanted = fail_call;
+    if (wanted != NULL && strcmp(call, wanted) != 0)
         return 0;
     return ++fail_seen == fail_at ? fail_code : 0;
 }
