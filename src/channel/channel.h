@@ -56,6 +56,7 @@ struct weir_channel {
     bool is_read_wanted;  /* somebody asked for a batch that has not begun */
     bool is_reading;      /* the transport was told to read */
     bool is_in_batch;     /* between the first read and its end */
+    bool is_batch_open;   /* the same, also when nobody wants to read any more */
     bool is_input_ended;  /* the other side sends no more */
     bool is_output_ended; /* no more writes */
     bool is_output_shut;  /* and the other side was told */

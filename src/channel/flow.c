@@ -60,6 +60,7 @@ void weir__channel_read(weir_channel *channel, weir_msg *msg)
         channel->is_in_batch = true;
         channel->is_read_wanted = false;
     }
+    channel->is_batch_open = true;
     weir__counter_add(&channel->messages_in, 1);
     weir__counter_add(&channel->bytes_in, weir_msg_size(msg));
     weir_ctx_fire_read(&channel->pipeline.head, msg);
@@ -67,9 +68,10 @@ void weir__channel_read(weir_channel *channel, weir_msg *msg)
 
 void weir__channel_read_complete(weir_channel *channel)
 {
-    channel->is_in_batch = false;
+    channel->is_in_batch = channel->is_batch_open = false;
     weir__pipeline_fire(channel, WEIR_EV_READ_COMPLETE);
     update_reading(channel);
+    weir__channel_try_to_leave(channel);
 }
 
 void weir__channel_read_ended(weir_channel *channel, int code)
