@@ -38,6 +38,7 @@ typedef struct file_bytes {
     bool is_begun;   /* the first cannot be cancelled any more */
     bool is_pumping; /* further up the stack */
     bool is_ending;  /* a shutdown waits for the end of the queue */
+    bool has_failed; /* bytes are missing, so there will be no more */
     weir_promise *shutdown_promise;
     weir_ctx_timer again;
 } file_bytes;
@@ -107,7 +108,9 @@ static void give_up(weir_ctx *ctx, file_bytes *self, int code)
 {
     bool is_told = self->first->promise != NULL;
     weir_ctx_flush(ctx);
+    self->has_failed = true; /* the close may take a while, and nothing may go meanwhile */
     drop_first(self, code);
+    drop_all(self, WEIR_ECLOSED);
     if (!is_told)
         weir_ctx_fail(ctx, code, "a file could not be read: %s", weir_error_text(code));
     weir_ctx_close(ctx, NULL);
@@ -246,7 +249,7 @@ static int keep(weir_ctx *ctx, file_bytes *self, weir_msg *msg, weir_promise *pr
     const weir_channel *channel = weir_ctx_channel(ctx);
     size_t size = weir_msg_size(msg), weight = size > 0 ? size : 1;
     int64_t most = 0;
-    if (!weir_channel_is_open(channel))
+    if (!weir_channel_is_open(channel) || self->has_failed)
         return WEIR_ECLOSED;
     if (self->is_ending)
         return -EPIPE;
@@ -259,7 +262,7 @@ static int keep(weir_ctx *ctx, file_bytes *self, weir_msg *msg, weir_promise *pr
 static void file_bytes_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
 {
     file_bytes *self = weir_ctx_state(ctx);
-    if (self->first == NULL && msg->type != &weir_file_region_type) {
+    if (self->first == NULL && msg->type != &weir_file_region_type && !self->has_failed) {
         weir_ctx_write(ctx, msg, promise);
         return;
     }
