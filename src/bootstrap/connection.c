@@ -139,27 +139,44 @@ static step next_step(weir_connection_pool *pool)
 {
     weir_connection_pool_stats *stats = &pool->stats;
     step next = { .what = NOTHING };
-    if (stats->waiting <= stats->connecting + stats->checking)
-        return next; /* for each of them something is on its way */
-    if (stats->idle > 0)
+    /* What is there goes before what is on its way, which is there for the next then. */
+    if (stats->waiting > stats->checking && stats->idle > 0)
         return use_idle(first_of(&pool->idle));
-    if (weir__connection_pool_places(stats) < pool->max) {
+    if (stats->waiting > stats->connecting + stats->checking &&
+        weir__connection_pool_places(stats) < pool->max) {
         stats->connecting++;
         next.what = CONNECT;
     }
     return next;
 }
 
+/* The borrower has no more to do with it: what becomes of it, under the lock. */
+static step end_loan(weir_connection *self)
+{
+    step end = { .what = NOTHING };
+    if (!self->pool->is_closed && weir_channel_is_active(self->channel)) {
+        set_idle(self);
+    } else {
+        end = make_step(self, WEIR__CLOSING);
+        end.what = CLOSE;
+    }
+    return end;
+}
+
+static void take_step(weir_connection_pool *pool, step *next);
+
 /* Whoever it was for has changed their mind: it is there for the next. */
 static void take_back(weir_connection *self)
 {
     weir_connection_pool *pool = self->pool;
+    step next = { .what = NOTHING };
     weir__connection_pool_lock(pool);
     if (self->state == WEIR__BORROWED)
-        set_idle(self);
+        next = end_loan(self);
     else
         set_state(self, WEIR__GONE);
     weir__connection_pool_unlock(pool);
+    take_step(pool, &next);
 }
 
 /* The channel's reference goes with the promise. The connection stays at least until its channel
@@ -249,9 +266,11 @@ static void skip_check(weir_connection *self)
     weir_connection_pool *pool = self->pool;
     weir__connection_pool_lock(pool);
     weir_promise *promise = weir__connection_pool_pop(pool);
+    step next = { .what = NOTHING };
     if (self->state == WEIR__CHECKING)
-        set_idle(self);
+        next = end_loan(self);
     weir__connection_pool_unlock(pool);
+    take_step(pool, &next);
     if (promise != NULL)
         weir__connection_pool_fail(pool, promise, -ENOMEM);
     release(self);
@@ -375,19 +394,6 @@ static void begin_connect(weir_connection_pool *pool)
 }
 
 /* Giving back ---------------------------------------------------------------------------------- */
-
-/* The borrower has no more to do with it: what becomes of it, under the lock. */
-static step end_loan(weir_connection *self)
-{
-    step end = { .what = NOTHING };
-    if (!self->pool->is_closed && weir_channel_is_active(self->channel)) {
-        set_idle(self);
-    } else {
-        end = make_step(self, WEIR__CLOSING);
-        end.what = CLOSE;
-    }
-    return end;
-}
 
 static void on_returned(weir_channel *channel, weir_call *call)
 {
