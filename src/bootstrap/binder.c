@@ -114,9 +114,12 @@ static binder *make(const weir_client_config *config, const char *address, weir_
 int weir_client_start_bind(const weir_client_config *config, const char *address,
                            weir_promise *promise, weir_error *error)
 {
-    if (config == NULL || config->group == NULL || address == NULL || promise == NULL)
+    int bad = weir__client_check(config, address, error);
+    if (bad < 0)
+        return bad;
+    if (promise == NULL)
         return weir_error_set(error, -EINVAL, "client",
-                              "a datagram channel needs a group, an address and a promise");
+                              "without a promise nobody would have the channel");
     binder *self = make(config, address, promise);
     weir_promise *lookup = self != NULL ? weir_promise_new(NULL) : NULL;
     int code = lookup != NULL

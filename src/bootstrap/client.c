@@ -157,7 +157,7 @@ static int start_and_wait(start_fn start, weir_channel **channel, const weir_cli
         return weir_error_set(error, -EINVAL, "client",
                               "there is no address, or no place for the "
                               "channel");
-    if (weir_loop_current() != NULL)
+    if (weir_executor_current() != NULL)
         return weir_error_set(error, -EDEADLK, "client",
                               "%s: this thread would wait for itself; start it with a promise here",
                               address);
