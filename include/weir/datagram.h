@@ -20,6 +20,9 @@ WEIR_BEGIN_DECLS
  * On a channel for both families an IPv4 address that is read has the form of IPv6, as with a
  * listener's peers (see weir_address_unmap); in what is written both forms will do.
  *
+ * A Unix datagram to somebody whose queue is full fails with -ENOBUFS, unless the channel is
+ * connected: then it waits.
+ *
  * Datagrams are lost one by one: a write that fails does not close the channel. -EMSGSIZE is one
  * that is too long, or in more than 1,024 pieces. What the other side's machine answers ("port
  * unreachable") is told to a connected channel's on_error as -ECONNREFUSED.

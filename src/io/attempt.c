@@ -327,7 +327,7 @@ int weir__io_try_out(weir_io *io, weir_io_op *op, weir_io_arena *arena)
         weir__io_count(&io->counters->sends);
         code = try_once(io, op, arena);
     }
-    return code;
+    return code == -EAGAIN && op->file->fails_when_full ? -ENOBUFS : code;
 }
 
 int weir__io_begin_connect(weir_io *io, weir_io_op *op)

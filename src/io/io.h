@@ -124,6 +124,7 @@ struct weir_io_file {
 
     /* Set these after attach: */
     bool has_boundaries;     /* a short read does not mean that there is no more */
+    bool fails_when_full;    /* EAGAIN says nothing about when to try again: it is -ENOBUFS */
     uint8_t max_descriptors; /* that one receive may bring along; what is more is dropped */
 
     /* The backend's. */

@@ -295,6 +295,14 @@ static int bind_now(datagram_channel *self, const weir_address *local)
     return code;
 }
 
+/* A Unix datagram waits in its receiver's queue. Connected, the kernel says when there is room in
+ * it; else only that there is none. */
+static void note_fullness(datagram_channel *self)
+{
+    self->socket.file.fails_when_full = self->socket.family == AF_UNIX &&
+                                        !self->socket.is_peer_known;
+}
+
 static int datagram_attach(weir_channel *channel)
 {
     datagram_channel *self = datagrams_of(channel);
@@ -305,7 +313,9 @@ static int datagram_attach(weir_channel *channel)
         if (!self->socket.is_peer_known)
             self->bound = self->local;
     }
-    return weir__socket_attach(channel);
+    int code = weir__socket_attach(channel);
+    note_fullness(self);
+    return code;
 }
 
 static void datagram_bind(weir_channel *channel, const weir_address *local, weir_promise *promise)
@@ -337,6 +347,7 @@ static void datagram_connect(weir_channel *channel, const weir_address *remote,
     if (code == 0) {
         learn_address(self);
         self->socket.is_peer_known = self->socket.is_connected = true;
+        note_fullness(self);
     }
     weir__promise_end(promise, code);
     if (code == 0)
@@ -368,6 +379,7 @@ static void datagram_disconnect(weir_channel *channel, weir_promise *promise)
                    : -ENOTCONN;
     if (code == 0) {
         self->socket.is_peer_known = false;
+        note_fullness(self);
         code = keep_port(self);
         learn_address(self);
     }

@@ -211,6 +211,8 @@ static void hundreds_of_them(void **state, const char *here, const char *there, 
     weir_group *group = group_of(state, 2);
     end *a = end_bound(group, here), *b = end_bound(group, there);
     weir_address of_b = local_of(b->channel);
+    if (window == MANY) /* so that they wait when the receiver has no room */
+        assert_int_equal(connect_to(a->channel, &of_b), 0);
     weir_loop_stats before_a = loop_stats_of(weir_channel_loop(a->channel)), after_a;
     weir_loop_stats before_b = loop_stats_of(weir_channel_loop(b->channel)), after_b;
     for (size_t sent = 0; sent < MANY; sent += window) {
@@ -251,7 +253,7 @@ static void thousand_arrive_in_order_with_fewer_calls(void **state)
     hundreds_of_them(state, "127.0.0.1:0", "127.0.0.1:0", 100);
 }
 
-/* Those wait in the sender's queue: the receiver has room for a few. */
+/* Connected, those wait in the sender's queue: the receiver has room for a few. */
 static void thousand_arrive_in_order_over_unix(void **state)
 {
     char here[64], there[64];
