@@ -53,19 +53,19 @@ struct weir_channel {
     bool is_news_queued, is_writability_queued;
     bool is_told_unwritable;
     _Atomic(bool) is_auto_read, allows_half_closure, pauses_when_unwritable; /* others read them */
-    bool is_read_wanted;  /* somebody asked for a batch that has not begun */
-    bool is_reading;      /* the transport was told to read */
-    bool is_in_batch;     /* between the first read and its end */
-    bool is_batch_open;   /* the same, also when nobody wants to read any more */
-    bool is_input_ended;  /* the other side sends no more */
-    bool is_output_ended; /* no more writes */
-    bool is_output_shut;  /* and the other side was told */
-    bool has_kept;        /* calls that waited for a loop have not been performed */
-    bool is_telling_loss; /* of a write, right now */
-    bool is_leaving;      /* deregistration is under way */
-    bool is_settling;     /* its handlers are being told that they have come */
-    bool is_held_by_loop; /* the loop has a reference */
-    bool is_arriving;     /* it has got a new loop, which has not heard of it yet */
+    bool is_read_wanted;    /* somebody asked for a batch that has not begun */
+    bool is_reading;        /* the transport was told to read */
+    bool is_in_batch : 1;   /* between the first read and its end */
+    bool is_batch_open : 1; /* the same, also when nobody wants to read any more */
+    bool is_input_ended;    /* the other side sends no more */
+    bool is_output_ended;   /* no more writes */
+    bool is_output_shut;    /* and the other side was told */
+    bool has_kept;          /* calls that waited for a loop have not been performed */
+    bool is_telling_loss;   /* of a write, right now */
+    bool is_leaving;        /* deregistration is under way */
+    bool is_settling;       /* its handlers are being told that they have come */
+    bool is_held_by_loop;   /* the loop has a reference */
+    bool is_arriving;       /* it has got a new loop, which has not heard of it yet */
     bool has_place;
     uint8_t pauses;                          /* why it does not read */
     uint32_t away;                           /* events on their way to handlers elsewhere */
