@@ -36,6 +36,7 @@ static const bench_case *case_at(size_t nth)
 typedef struct options {
     bench_settings settings;
     bool is_json, is_check;
+    unsigned size; /* of the cases that have one; 0: their own */
     char **wishes; /* names and prefixes; none: all */
     int wish_count;
 } options;
@@ -209,6 +210,7 @@ static void print_help(void)
            "  --check      exit with 1 when a target does not hold\n"
            "  --quick      3 short rounds: a look, not a measurement\n"
            "  --rounds N   that many rounds of each case and of its peers, 9 unless told\n"
+           "  --size N     so many of whatever there are many of, timers for example\n"
            "  --help       this\n");
 }
 
@@ -230,6 +232,17 @@ static unsigned print_case(const options *opts, const bench_case *what, const be
     return missed;
 }
 
+static bench_case sized(const options *opts, const bench_case *what)
+{
+    bench_case result = *what;
+    if (opts->size > 0 && what->size > 0) {
+        result.size = opts->size;
+        if (what->batch == what->size)
+            result.batch = opts->size;
+    }
+    return result;
+}
+
 static int run_cases(const options *opts)
 {
     unsigned printed = 0, missed = 0, failed = 0;
@@ -239,8 +252,9 @@ static int run_cases(const options *opts)
         bench_result result;
         if (!is_chosen(opts, at))
             continue;
-        if (bench_measure(at, &opts->settings, &result))
-            missed += print_case(opts, at, &result, printed++ == 0);
+        bench_case chosen = sized(opts, at);
+        if (bench_measure(&chosen, &opts->settings, &result))
+            missed += print_case(opts, &chosen, &result, printed++ == 0);
         else
             failed++;
     }
@@ -251,29 +265,25 @@ static int run_cases(const options *opts)
     return failed > 0 || (opts->is_check && missed > 0) ? 1 : 0;
 }
 
-static unsigned parse_rounds(const char *text)
+static unsigned parse_number(const char *name, const char *text, long most)
 {
     char *end;
-    long rounds = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || rounds < 1 || rounds > BENCH_MAX_ROUNDS) {
-        fprintf(stderr, "weir-bench: --rounds is a number from 1 to %d, not '%s'\n",
-                BENCH_MAX_ROUNDS, text);
+    long number = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || number < 1 || number > most) {
+        fprintf(stderr, "weir-bench: %s is a number from 1 to %ld, not '%s'\n", name, most, text);
         exit(2);
     }
-    return (unsigned)rounds;
+    return (unsigned)number;
 }
 
 /* False: nothing is left to run. */
 static bool parse_options(int argc, char **argv, options *opts)
 {
     static const struct option longs[] = {
-        { "list", no_argument, NULL, 'l' },
-        { "json", no_argument, NULL, 'j' },
-        { "check", no_argument, NULL, 'c' },
-        { "rounds", required_argument, NULL, 'r' },
-        { "quick", no_argument, NULL, 'q' },
-        { "help", no_argument, NULL, 'h' },
-        { NULL, 0, NULL, 0 },
+        { "list", no_argument, NULL, 'l' },       { "json", no_argument, NULL, 'j' },
+        { "check", no_argument, NULL, 'c' },      { "rounds", required_argument, NULL, 'r' },
+        { "size", required_argument, NULL, 's' }, { "quick", no_argument, NULL, 'q' },
+        { "help", no_argument, NULL, 'h' },       { NULL, 0, NULL, 0 },
     };
     bool is_quick = false;
     int option;
@@ -295,7 +305,10 @@ static bool parse_options(int argc, char **argv, options *opts)
             is_quick = true;
             break;
         case 'r':
-            opts->settings.rounds = parse_rounds(optarg);
+            opts->settings.rounds = parse_number("--rounds", optarg, BENCH_MAX_ROUNDS);
+            break;
+        case 's':
+            opts->size = parse_number("--size", optarg, 100000000);
             break;
         default: /* getopt_long has named it */
             fprintf(stderr, "weir-bench: see weir-bench --help\n");

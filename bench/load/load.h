@@ -39,7 +39,8 @@ typedef struct load_result {
     histogram latency;
     double own_cpu_ns;
     watch_result server;
-    int64_t resident_kib_before; /* of the server, before the first connection */
+    int64_t resident_kib_before;           /* of the server, before the first connection */
+    int64_t kernel_kib_before, kernel_kib; /* of all the kernel's objects, both ends of sockets */
     bool is_watched;
 } load_result;
 
@@ -60,6 +61,9 @@ typedef struct load_span {
 } load_span;
 
 uint64_t load_now_ns(void);
+
+/* What all objects of the kernel take by now, -1 if it does not say. */
+int64_t load_kernel_kib(void);
 
 /* Before the first connection. False: there is nobody to watch. */
 bool load_span_open(load_span *self, const load_settings *settings, load_result *result);

@@ -144,6 +144,8 @@ static void print_json(const load_result *self)
     printf("{\"messages\": %llu, \"seconds\": %.6f, \"failed\": %llu, \"client_cpu_ns\": %.0f",
            (unsigned long long)self->messages, self->seconds, (unsigned long long)self->failed,
            self->own_cpu_ns);
+    printf(", \"kernel_kib\": %lld, \"kernel_kib_before\": %lld", (long long)self->kernel_kib,
+           (long long)self->kernel_kib_before);
     printf(", \"latency_ns\": {\"mean\": %.0f, \"p50\": %llu, \"p90\": %llu, \"p99\": %llu, "
            "\"p999\": %llu, \"max\": %llu}",
            histogram_mean(latency), (unsigned long long)histogram_percentile(latency, 0.5),

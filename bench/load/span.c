@@ -2,6 +2,7 @@
 /* The part of a run that is counted. */
 #include "load.h"
 
+#include <stdio.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -20,6 +21,19 @@ static double own_cpu_ns(void)
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e3;
 }
 
+int64_t load_kernel_kib(void)
+{
+    char line[128];
+    long long kib = -1;
+    FILE *file = fopen("/proc/meminfo", "r");
+    if (file == NULL)
+        return -1;
+    while (fgets(line, sizeof line, file) != NULL && sscanf(line, "Slab: %lld", &kib) != 1)
+        ;
+    fclose(file);
+    return kib;
+}
+
 bool load_span_open(load_span *self, const load_settings *settings, load_result *result)
 {
     *self = (load_span){
@@ -28,6 +42,7 @@ bool load_span_open(load_span *self, const load_settings *settings, load_result 
         .begin_ns = UINT64_MAX,
         .end_ns = UINT64_MAX,
     };
+    result->kernel_kib_before = load_kernel_kib();
     if (settings->watched == 0)
         return true;
     self->watch = watch_begin(settings->watched);
@@ -76,6 +91,7 @@ bool load_span_is_over(load_span *self, uint64_t now_ns)
 void load_span_close(load_span *self)
 {
     load_result *result = self->result;
+    result->kernel_kib = load_kernel_kib();
     if (self->has_begun) {
         result->seconds = (double)(load_now_ns() - self->begin_ns) / 1e9;
         result->own_cpu_ns = own_cpu_ns() - self->own_cpu_ns;

@@ -1,0 +1,61 @@
+"""Running weir-load."""
+import json
+import os
+import subprocess
+
+
+class Failed(Exception):
+    pass
+
+
+class Load:
+    """weir-load on a CPU of its own."""
+
+    def __init__(self, program, cpu):
+        self.program, self.cpu = program, cpu
+
+    def run(self, server, *args, timeout_s=300):
+        """One run over that server: what it printed, with its numbers per message under their names in MEASURES."""
+        done = subprocess.run([self.program, "--json", "--watch", str(server.pid), *map(str, args), server.address],
+                              text=True, capture_output=True, timeout=timeout_s,
+                              preexec_fn=lambda: os.sched_setaffinity(0, {self.cpu}))
+        if done.returncode != 0:
+            raise Failed(done.stderr.strip())
+        return per_message(json.loads(done.stdout))
+
+
+# name: what it is, its unit, and whether less is better
+MEASURES = {
+    "rate": ("messages per second", "/s", False),
+    "cpu_ns": ("CPU time of the server per message", "ns", True),
+    "user_ns": ("of that in user mode", "ns", True),
+    "system_ns": ("of that in the kernel", "ns", True),
+    "entries": ("kernel entries per message", "", True),
+    "p50_us": ("time of an answer, median", "us", True),
+    "p99_us": ("time of an answer, 99%", "us", True),
+    "p999_us": ("time of an answer, 99.9%", "us", True),
+    "server_busy": ("the server's share of its CPU", "", None),
+    "client_busy": ("the client's share of its CPU", "", None),
+}
+
+
+def per_message(raw):
+    messages, server, times = raw["messages"], raw["server"], raw["latency_ns"]
+    result = {"raw": raw}
+    if messages == 0 or raw["seconds"] == 0:
+        return result
+    result.update(
+        rate=messages / raw["seconds"],
+        cpu_ns=server["cpu_ns"] / messages,
+        p50_us=times["p50"] / 1e3,
+        p99_us=times["p99"] / 1e3,
+        p999_us=times["p999"] / 1e3,
+        server_busy=server["cpu_ns"] / 1e9 / raw["seconds"],
+        client_busy=raw["client_cpu_ns"] / 1e9 / raw["seconds"],
+    )
+    if server["user_share"] >= 0:
+        result["user_ns"] = result["cpu_ns"] * server["user_share"]
+        result["system_ns"] = result["cpu_ns"] - result["user_ns"]
+    if server["entries"] >= 0:
+        result["entries"] = server["entries"] / messages
+    return result
