@@ -124,7 +124,7 @@ static void timer_schedule_cancel(bench_run *run)
 static void timer_reschedule(bench_run *run)
 {
     plan self = { .run = run, .unit_ns = WEIR_MS(1) };
-    self.delays = work_numbers(WORK_CHANGES, WORK_LEAST_FAR_MS, WORK_END_FAR_MS);
+    self.delays = work_change_delays_ms(run);
     self.picks = work_numbers(WORK_CHANGES, 0, (uint32_t)run->size);
     run_plan(&self, reschedule);
 }

@@ -63,7 +63,7 @@ void peer_ev_reschedule(bench_run *run)
 {
     struct ev_loop *loop = new_loop();
     ev_timer *timers = new_timers(run->size);
-    uint32_t *delays_ms = work_numbers(WORK_CHANGES, WORK_LEAST_FAR_MS, WORK_END_FAR_MS);
+    uint32_t *delays_ms = work_change_delays_ms(run);
     uint32_t *picks = work_numbers(WORK_CHANGES, 0, (uint32_t)run->size);
     start_all(loop, timers, delays_ms, MS, run->size);
     bench_start(run);

@@ -183,7 +183,7 @@ void peer_uv_reschedule(bench_run *run)
 {
     uv_loop_t loop;
     uv_timer_t *timers = new_timers(&loop, run->size);
-    uint32_t *delays_ms = work_numbers(WORK_CHANGES, WORK_LEAST_FAR_MS, WORK_END_FAR_MS);
+    uint32_t *delays_ms = work_change_delays_ms(run);
     uint32_t *picks = work_numbers(WORK_CHANGES, 0, (uint32_t)run->size);
     start_all(timers, delays_ms, run->size);
     bench_start(run);

@@ -156,6 +156,12 @@ uint32_t *work_numbers(size_t count, uint32_t least, uint32_t end)
     return numbers;
 }
 
+uint32_t *work_change_delays_ms(const bench_run *run)
+{
+    size_t count = run->size > WORK_CHANGES ? run->size : WORK_CHANGES;
+    return work_numbers(count, WORK_LEAST_FAR_MS, WORK_END_FAR_MS);
+}
+
 /* Pipelines ---------------------------------------------------------------------------------- */
 
 #define SLICES 8 /* by turns, so that a CPU that changes its speed does so for both */

@@ -73,8 +73,10 @@ uint32_t *work_numbers(size_t count, uint32_t least, uint32_t end);
 #define WORK_LEAST_NEAR_NS 0
 #define WORK_END_NEAR_NS 1000000
 
-/* The changes of a reschedule, which go round. */
+/* The changes of a reschedule, which go round; and their delays, of which there is one for each
+ * timer besides. */
 #define WORK_CHANGES 65536
+uint32_t *work_change_delays_ms(const bench_run *run);
 
 /* Pipelines ---------------------------------------------------------------------------------- */
 

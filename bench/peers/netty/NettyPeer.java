@@ -244,7 +244,7 @@ public final class NettyPeer {
 
         Reschedule(int size, long count) {
             this.count = count;
-            delaysMs = numbers(CHANGES, LEAST_FAR_MS, END_FAR_MS);
+            delaysMs = numbers(Math.max(CHANGES, size), LEAST_FAR_MS, END_FAR_MS);
             picks = numbers(CHANGES, 0, size);
             timers = new ScheduledFuture<?>[size];
         }
