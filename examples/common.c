@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What the example servers share: their switches, and a life from "listening" to a signal. */
+/* What the example servers share: their options, and a life from "listening" to a signal. */
 #include "common.h"
 
+#include <ctype.h>
 #include <getopt.h>
 #include <limits.h>
 #include <signal.h>
@@ -11,7 +12,38 @@
 
 #define DRAIN_MS 5000 /* how long open connections may take to end when the server does */
 
-/* Switches ------------------------------------------------------------------------------------- */
+/* Options -------------------------------------------------------------------------------------- */
+
+static void refuse(const char *program, const char *why, const char *what)
+{
+    fprintf(stderr, "%s: %s %s; try --help\n", program, why, what);
+    exit(2);
+}
+
+int example_next_option(const char *program, int argc, char **argv, const struct option *options,
+                        int most_words)
+{
+    opterr = 0; /* getopt_long would tell with the whole path of the program */
+    int which = getopt_long(argc, argv, ":", options, NULL);
+    if (which == '?' && isprint(optopt))
+        refuse(program, "unknown option", (char[]){ '-', (char)optopt, '\0' });
+    else if (which == '?')
+        refuse(program, "unknown option", argv[optind - 1]);
+    else if (which == ':')
+        refuse(program, "no value after", argv[optind - 1]);
+    else if (which == -1 && argc - optind > most_words)
+        refuse(program, "unexpected argument", argv[optind + most_words]);
+    return which;
+}
+
+void example_only_help(const char *program, int argc, char **argv, int most_words, const char *help)
+{
+    static const struct option options[] = { { "help", no_argument, NULL, 0 }, { 0 } };
+    if (example_next_option(program, argc, argv, options, most_words) == -1)
+        return;
+    fputs(help, stdout);
+    exit(0);
+}
 
 int example_number(const char *program, const char *what, const char *text, int least, int most)
 {
@@ -25,17 +57,18 @@ int example_number(const char *program, const char *what, const char *text, int 
     return (int)number;
 }
 
-/* A group that does not say takes what the environment says, and refuses what weir has not got. */
+/* A group that does not say takes what the environment says. */
 void example_choose_io(const char *program, const char *kind)
 {
-    static const char *const kinds[] = { "auto", "epoll", "uring", "blocking" };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (strcmp(kind, kinds[i]) == 0) {
-            setenv("WEIR_IO", kind, 1);
-            return;
-        }
+    if (weir_io_kind_from(kind) >= 0) {
+        setenv("WEIR_IO", kind, 1);
+        return;
     }
-    fprintf(stderr, "%s: --io: '%s' is none of auto, epoll, uring and blocking\n", program, kind);
+    if (strcmp(kind, "uring") == 0)
+        fprintf(stderr, "%s: this weir has no io_uring; use --io epoll or --io auto\n", program);
+    else
+        fprintf(stderr, "%s: --io: '%s' is none of auto, epoll, uring and blocking\n", program,
+                kind);
     exit(2);
 }
 
@@ -52,11 +85,13 @@ void example_choose_log(const char *program, const char *level)
 
 static void print_help(const example *self)
 {
-    printf("usage: %s [SWITCH]...\n%s\n", self->name, self->about);
+    printf("usage: %s [OPTION]...\n%s\n", self->name, self->about);
     printf("  --listen ADDR    where to listen; port 0 is any that is free (default %s)\n",
            self->listen);
     if (self->connect != NULL)
         printf("  --connect ADDR   where to connect to (default %s)\n", self->connect);
+    if (self->has_copy)
+        printf("  --copy           let handlers see the bytes; --log debug shows them\n");
     printf(
         "  --io KIND        auto, epoll, uring or blocking, as WEIR_IO of the environment\n"
         "  --boss N         loops that accept connections (default 1)\n"
@@ -64,7 +99,8 @@ static void print_help(const example *self)
         "  --acceptors N    listeners on the address, one per boss loop (default 1)\n"
         "  --log LEVEL      off, error, warn, info, debug or trace (default warn)\n"
         "  --help           this text\n"
-        "An address is 127.0.0.1:80, [::1]:80, :80, localhost:80, unix:/path or unix:@name. With\n"
+        "An address is 127.0.0.1:80, [::1]:80, :80, localhost:80, unix:/path or unix:@name; to\n"
+        "listen, also fd:3, a socket that is inherited, or systemd:, those of LISTEN_FDS. With\n"
         "--io blocking each connection has a loop of its own, however many --boss and --loops "
         "say.\n"
         "SIGINT and SIGTERM end it: open connections have %d s to end, or until the next signal.\n",
@@ -73,8 +109,8 @@ static void print_help(const example *self)
 
 void example_parse(example *self, int argc, char **argv)
 {
-    enum { LISTEN, CONNECT, IO, BOSS, LOOPS, ACCEPTORS, LOG, HELP };
-    const struct option switches[] = {
+    enum { LISTEN, CONNECT, COPY, IO, BOSS, LOOPS, ACCEPTORS, LOG, HELP };
+    const struct option options[] = {
         { "listen", required_argument, NULL, LISTEN },
         { "io", required_argument, NULL, IO },
         { "boss", required_argument, NULL, BOSS },
@@ -82,19 +118,24 @@ void example_parse(example *self, int argc, char **argv)
         { "acceptors", required_argument, NULL, ACCEPTORS },
         { "log", required_argument, NULL, LOG },
         { "help", no_argument, NULL, HELP },
+        /* At the end: for those that have none of them the list ends before. */
         { self->connect != NULL ? "connect" : NULL, required_argument, NULL, CONNECT },
+        { self->has_copy ? "copy" : NULL, no_argument, NULL, COPY },
         { 0 },
     };
     const char *name = self->name;
     example_choose_log(name, "warn");
     self->boss_loops = 1;
-    for (int which; (which = getopt_long(argc, argv, "", switches, NULL)) != -1;) {
+    for (int which; (which = example_next_option(name, argc, argv, options, 0)) != -1;) {
         switch (which) {
         case LISTEN:
             self->listen = optarg;
             break;
         case CONNECT:
             self->connect = optarg;
+            break;
+        case COPY:
+            self->is_copying = true;
             break;
         case IO:
             example_choose_io(name, optarg);
@@ -111,16 +152,10 @@ void example_parse(example *self, int argc, char **argv)
         case LOG:
             example_choose_log(name, optarg);
             break;
-        case HELP:
+        default: /* HELP */
             print_help(self);
             exit(0);
-        default: /* getopt_long has told what is wrong */
-            exit(2);
         }
-    }
-    if (optind < argc) {
-        fprintf(stderr, "%s: '%s' is no switch; --help lists them\n", name, argv[optind]);
-        exit(2);
     }
 }
 
@@ -215,8 +250,8 @@ static void end_group(weir_group *group)
 void example_end(example *self)
 {
     weir_server_release(self->server);
-    end_group(self->workers);
     end_group(self->boss);
+    end_group(self->workers);
     end_group(self->main_loop);
     weir_leak_report(NULL, NULL); /* debug builds name the messages that nobody released */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the example servers share: their switches, and a life from "listening" to a signal. */
+/* What the example servers share: their options, and a life from "listening" to a signal. */
 #ifndef WEIR_EXAMPLES_COMMON_H
 #define WEIR_EXAMPLES_COMMON_H
 
@@ -11,6 +11,9 @@ typedef struct example {
     const char *about;   /* what it does, for --help: whole lines */
     const char *listen;  /* the address */
     const char *connect; /* another one, for a program that has --connect; else NULL */
+    bool has_copy;       /* whether it has --copy, too */
+
+    bool is_copying; /* --copy was there */
 
     /* Made by example_listen. */
     weir_group *boss, *workers;
@@ -38,7 +41,18 @@ void example_end(example *self);
 
 /* For all programs: */
 
-/** A number within a range, or an explanation and exit(2). `what` is the switch. */
+struct option; /* of <getopt.h> */
+
+/** The next option, as getopt_long; -1 when only words are left, from argv[optind] on. An
+ * explanation and exit(2) for options that are none, and for more words than there should be. */
+int example_next_option(const char *program, int argc, char **argv, const struct option *options,
+                        int most_words);
+
+/** The same for a program that knows --help alone. */
+void example_only_help(const char *program, int argc, char **argv, int most_words,
+                       const char *help);
+
+/** A number within a range, or an explanation and exit(2). `what` is the option. */
 int example_number(const char *program, const char *what, const char *text, int least, int most);
 
 /** --io and --log: what they say holds for the whole program. The same for bad values. */

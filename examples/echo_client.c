@@ -163,8 +163,9 @@ static void print_histogram(const int64_t *sorted_ns, size_t count)
 static void print_results(int64_t *ns, size_t count, const settings *wanted, int64_t took_ns)
 {
     qsort(ns, count, sizeof *ns, compare);
-    printf("%zu answers of %d bytes over %d connections in %.3f s, all as sent\n", count,
-           wanted->size, wanted->connections, (double)took_ns / 1e9);
+    printf("%zu answers of %d bytes over %d connection%s in %.3f s, all as sent\n", count,
+           wanted->size, wanted->connections, wanted->connections == 1 ? "" : "s",
+           (double)took_ns / 1e9);
     printf("round trip: least %.1f, median %.1f, 99%% %.1f, most %.1f us\n", in_us(ns[0]),
            in_us(ns[count / 2]), in_us(ns[count * 99 / 100]), in_us(ns[count - 1]));
     print_histogram(ns, count);
@@ -211,7 +212,7 @@ static bool check(connection *connections, const settings *wanted)
 
 static void print_help(const settings *normal)
 {
-    printf("usage: %s [SWITCH]...\n"
+    printf("usage: %s [OPTION]...\n"
            "Sends messages to an echo server, each when the one before has come back, checks the\n"
            "answers, and tells how long they took. Ends with 1 when anything is wrong.\n\n"
            "  --connect ADDR     the server (default %s)\n"
@@ -229,7 +230,7 @@ static void print_help(const settings *normal)
 static void parse(settings *wanted, int argc, char **argv)
 {
     enum { CONNECT, COUNT, SIZE, CONNECTIONS, TIMEOUT, IO, LOG, HELP };
-    static const struct option switches[] = {
+    static const struct option options[] = {
         { "connect", required_argument, NULL, CONNECT },
         { "count", required_argument, NULL, COUNT },
         { "size", required_argument, NULL, SIZE },
@@ -241,7 +242,7 @@ static void parse(settings *wanted, int argc, char **argv)
         { 0 },
     };
     example_choose_log(program, "warn");
-    for (int which; (which = getopt_long(argc, argv, "", switches, NULL)) != -1;) {
+    for (int which; (which = example_next_option(program, argc, argv, options, 0)) != -1;) {
         switch (which) {
         case CONNECT:
             wanted->connect = optarg;
@@ -264,16 +265,10 @@ static void parse(settings *wanted, int argc, char **argv)
         case LOG:
             example_choose_log(program, optarg);
             break;
-        case HELP:
+        default: /* HELP */
             print_help(wanted);
             exit(0);
-        default: /* getopt_long has told what is wrong */
-            exit(2);
         }
-    }
-    if (optind < argc) {
-        fprintf(stderr, "%s: '%s' is no switch; --help lists them\n", program, argv[optind]);
-        exit(2);
     }
 }
 

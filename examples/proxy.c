@@ -5,14 +5,18 @@
  *             <---                         <--->                 <---
  *
  * `front` is the channel of the client. When it is there, `proxy` connects another one, `back`;
- * then each has a `relay`, with the other channel as its argument. The two may be on different
- * loops, so a relay speaks to the other channel only by functions that any thread may call. */
+ * then each has a `relay`, with the other channel as its argument. If both are on one loop, and
+ * nobody wants to see the bytes, they go from one to the other inside the kernel (weir_relay), and
+ * the handlers only learn of the end. Else `relay` reads and writes them; then the two may be on
+ * different loops, so it speaks to the other channel by functions that any thread may call. */
 #include "common.h"
 
 #include <errno.h>
-#include <stdio.h>
+#include <string.h>
 
 #define CONNECT_TIMEOUT_MS 10000
+
+static bool is_copying; /* handlers see the bytes; set by main, before there are other threads */
 
 /* Relay: from this channel to the other -------------------------------------------------------- */
 
@@ -96,7 +100,7 @@ static const weir_handler_type relay_type = {
     .removed = relay_removed,
 };
 
-/* From now on what `from` reads goes to `to`. */
+/* From now on `from` knows `to`. */
 static int add_relay(weir_channel *from, weir_channel *to)
 {
     weir_channel_retain(to);
@@ -104,6 +108,18 @@ static int add_relay(weir_channel *from, weir_channel *to)
     if (code < 0)
         weir_channel_release(to);
     return code;
+}
+
+/* From now on what `from` reads goes to `to`: in the kernel, unless that refuses, which it does at
+ * once. */
+static void start_relay(weir_channel *from, weir_channel *to)
+{
+    weir_promise *refusal = is_copying ? NULL : weir_channel_promise(from);
+    if (refusal != NULL)
+        weir_relay(from, to, refusal);
+    if (refusal == NULL || weir_future_is_done(weir_promise_future(refusal)))
+        weir_channel_read(from);
+    weir_promise_release(refusal);
 }
 
 /* Proxy: a way to the upstream for each client ------------------------------------------------- */
@@ -116,9 +132,19 @@ static const weir_option_value options[] = {
 };
 #define OPTION_COUNT (sizeof options / sizeof *options)
 
+/* What a handler that needs the bytes looks like: this one shows them, if anybody looks at the
+ * log. */
+static int add_logging(weir_channel *channel)
+{
+    static weir_logging shown = { .level = WEIR_LOG_DEBUG, .origin = "proxy", .is_hex = true };
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "log", &weir_logging_handler,
+                                  &shown);
+}
+
 static int init_back(weir_channel *back, void *front)
 {
-    return add_relay(back, front);
+    int code = is_copying ? add_logging(back) : 0;
+    return code < 0 ? code : add_relay(back, front);
 }
 
 /* On the loop of `front`. */
@@ -128,12 +154,13 @@ static void on_connected(void *arg, weir_future *future)
     const weir_error *error = weir_future_error(future);
     int code = weir_future_code(future);
     if (code < 0)
-        fprintf(stderr, "proxy: %s\n", error != NULL ? error->message : weir_error_text(code));
+        weir_log(WEIR_LOG_ERROR, "proxy", "%s",
+                 error != NULL ? error->message : weir_error_text(code));
     else
         code = add_relay(front, back); /* fails when the client has gone */
     if (code == 0) {
-        weir_channel_read(front);
-        weir_channel_read(back);
+        start_relay(front, back);
+        start_relay(back, front);
     } else {
         weir_channel_close(front, NULL);
         if (back != NULL)
@@ -142,10 +169,18 @@ static void on_connected(void *arg, weir_future *future)
     weir_channel_release(front);
 }
 
+/* Where `back` is to be: with `front`, if a loop of that kind takes two. */
+static weir_loop *loop_for_back(const weir_channel *front)
+{
+    weir_loop *loop = weir_channel_loop(front);
+    return strcmp(weir_loop_io_name(loop), "blocking") != 0 ? loop : NULL;
+}
+
 static int connect_back(weir_channel *front, const example *self)
 {
     weir_client_config config = {
         .group = self->workers,
+        .loop = loop_for_back(front),
         .init = init_back,
         .arg = front,
         .options = options,
@@ -173,7 +208,7 @@ static void proxy_on_active(weir_ctx *ctx)
 {
     int code = connect_back(weir_ctx_channel(ctx), weir_ctx_arg(ctx));
     if (code < 0) {
-        fprintf(stderr, "proxy: %s\n", weir_error_text(code));
+        weir_log(WEIR_LOG_ERROR, "proxy", "%s", weir_error_text(code));
         weir_ctx_close(ctx, NULL);
     }
     weir_ctx_fire_active(ctx);
@@ -183,7 +218,9 @@ static const weir_handler_type proxy = { .name = "proxy", .on_active = proxy_on_
 
 static int init_child(weir_channel *front, void *arg)
 {
-    return weir_pipeline_add_last(weir_channel_pipeline(front), "proxy", &proxy, arg);
+    int code = is_copying ? add_logging(front) : 0;
+    return code < 0 ? code
+                    : weir_pipeline_add_last(weir_channel_pipeline(front), "proxy", &proxy, arg);
 }
 
 int main(int argc, char **argv)
@@ -192,11 +229,15 @@ int main(int argc, char **argv)
         .name = "weir-proxy",
         .about =
             "Connects whoever connects to it with another server, and passes on all bytes and the\n"
-            "end of each direction. A slow reader slows down the other side.\n",
+            "end of each direction. A slow reader slows down the other side. The bytes stay in "
+            "the\n"
+            "kernel, except with --copy and --io blocking.\n",
         .listen = "127.0.0.1:8080",
         .connect = "127.0.0.1:8007",
+        .has_copy = true,
     };
     example_parse(&self, argc, argv);
+    is_copying = self.is_copying;
     weir_server_config config = {
         .init_child = init_child,
         .arg = &self,

@@ -3,11 +3,11 @@
  *
  * Counts seconds, tells what is typed, and ends with ^C, the end of input, or after the seconds
  * that the command line names. */
-#include <weir/weir.h>
+#include "common.h"
 
+#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ typedef struct ticker {
     weir_timer timer;
     weir_watch input;
     weir_signal interrupt, terminate;
-    int seconds, limit;
+    int seconds, limit; /* 0: until the end of input */
 } ticker;
 
 static void end(ticker *self, const char *why)
@@ -38,7 +38,6 @@ static int on_second(weir_timer *timer)
 static void on_input(weir_watch *watch, unsigned events)
 {
     (void)events;
-    ticker *self = WEIR_CONTAINER(watch, ticker, input);
     char text[256];
     ssize_t length = read(STDIN_FILENO, text, sizeof text);
     if (length > 0) {
@@ -46,7 +45,15 @@ static void on_input(weir_watch *watch, unsigned events)
         return;
     }
     weir_watch_stop(watch);
-    if (self->limit == 0)
+}
+
+/* Also at once: files and /dev/null are always ready, and cannot be waited for. */
+static void on_input_end(weir_watch *watch, int code)
+{
+    ticker *self = WEIR_CONTAINER(watch, ticker, input);
+    if (code < 0 && code != WEIR_ESHUTDOWN)
+        printf("no input to wait for: %s\n", weir_error_text(code));
+    if (code != WEIR_ESHUTDOWN && self->limit == 0)
         end(self, "end of input");
 }
 
@@ -60,38 +67,49 @@ static void on_terminate(weir_signal *signal, int number)
     end(WEIR_CONTAINER(signal, ticker, terminate), strsignal(number));
 }
 
+static int start(ticker *self)
+{
+    int code = weir_loop_signal(self->loop, &self->interrupt, SIGINT);
+    if (code == 0)
+        code = weir_loop_signal(self->loop, &self->terminate, SIGTERM);
+    if (code == 0)
+        code = weir_watch_start(&self->input, self->loop, STDIN_FILENO, WEIR_WATCH_READ);
+    if (code == 0)
+        code = weir_timer_schedule_at_rate(&self->timer, weir_loop_executor(self->loop),
+                                           WEIR_SECONDS(1), WEIR_SECONDS(1));
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     ticker self = {
         .timer = { .fire = on_second, .name = "second" },
-        .input = { .ready = on_input },
+        .input = { .ready = on_input, .stopped = on_input_end },
         .interrupt = { .raised = on_interrupt },
         .terminate = { .raised = on_terminate },
-        .limit = argc > 1 ? atoi(argv[1]) : 0,
     };
     weir_error error;
-    bool asks_help = argc == 2 && strcmp(argv[1], "--help") == 0;
-    if (asks_help || argc > 2 || (argc == 2 && self.limit <= 0)) {
-        fprintf(asks_help ? stdout : stderr,
-                "usage: weir-tick [SECONDS]\n"
-                "Counts seconds, and tells what is typed. Ends with ^C, "
-                "the end of input, or after SECONDS.\n");
-        return asks_help ? 0 : 2;
-    }
+    example_only_help("weir-tick", argc, argv, 1,
+                      "usage: weir-tick [SECONDS]\n"
+                      "Counts seconds, and tells what is typed. Ends with ^C, the end of input, or "
+                      "after SECONDS.\n");
+    if (optind < argc)
+        self.limit = example_number("weir-tick", "SECONDS", argv[optind], 1, 1000000000);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (weir_group_new(&self.group, &(weir_group_config){ .loops = 1, .name = "tick" }, &error) <
-        0) {
+    /* Not what WEIR_IO says: a blocking loop waits for one descriptor, and this one for three. */
+    weir_group_config config = { .loops = 1, .name = "tick", .io = WEIR_IO_EPOLL };
+    int code = weir_group_new(&self.group, &config, &error);
+    if (code < 0) {
         fprintf(stderr, "weir-tick: %s\n", error.message);
         return 1;
     }
     self.loop = weir_group_next_loop(self.group);
-    if (weir_loop_signal(self.loop, &self.interrupt, SIGINT) < 0 ||
-        weir_loop_signal(self.loop, &self.terminate, SIGTERM) < 0 ||
-        weir_watch_start(&self.input, self.loop, STDIN_FILENO, WEIR_WATCH_READ) < 0 ||
-        weir_timer_schedule_at_rate(&self.timer, weir_loop_executor(self.loop), WEIR_SECONDS(1),
-                                    WEIR_SECONDS(1)) < 0)
-        end(&self, "no loop could be started");
+    code = start(&self);
+    if (code < 0) {
+        fprintf(stderr, "weir-tick: %s\n", weir_error_text(code));
+        weir_group_shutdown(self.group, 0, 1000);
+    }
     weir_future_await(weir_group_terminated(self.group));
     weir_group_free(self.group);
-    return 0;
+    return code < 0 ? 1 : 0;
 }

@@ -12,7 +12,8 @@
 
 #define CHUNK_BYTES ((size_t)64 * 1024)
 #define MOST_CHUNKS 16 /* at once; then it is the others' turn */
-#define LOOK_AGAIN_MS 10
+#define SHORTEST_LOOK_MS 10
+#define LONGEST_LOOK_MS 1280
 
 typedef struct item item;
 struct item {
@@ -41,6 +42,7 @@ typedef struct file_bytes {
     bool has_failed; /* bytes are missing, so there will be no more */
     weir_promise *shutdown_promise;
     weir_ctx_timer again;
+    int look_ms; /* how long to wait before it looks again */
 } file_bytes;
 
 static void end_promise(weir_promise *promise, int code)
@@ -146,6 +148,7 @@ static void pass_first(weir_ctx *ctx, file_bytes *self)
         return;
     }
     self->is_begun = true;
+    self->look_ms = SHORTEST_LOOK_MS;
     if (first->msg->type == &weir_file_region_type) {
         int code = pass_chunk(ctx, self, (const weir_file_region *)first->msg);
         if (code < 0)
@@ -185,14 +188,19 @@ static void pass_some(weir_ctx *ctx, file_bytes *self)
     }
 }
 
-/* Whether the rest has its time: at once, when it was only the others' turn. When the channel is
- * full, on_writability tells; but by calls on their way it may seem so for a moment, and nobody is
- * told that it is not. */
+/*
+ * Whether the rest has its time: at once, when it was only the others' turn. When the channel is
+ * full, on_writability tells when it is not. But it may seem full without ever having been so, and
+ * then nobody is told: on an executor of its own the handler also counts what is on its way to the
+ * loop, which may be sent bit by bit as it gets there; and a reason of the user's against writing
+ * may come from another thread and go before the loop has seen it. So it looks now and then, and
+ * the less often the longer nothing has happened.
+ */
 static int come_again(weir_ctx *ctx, file_bytes *self)
 {
     if (self->first == self->unflushed || weir_ctx_is_removed(ctx))
         return 0;
-    int64_t delay_ns = can_go_on(ctx, self) ? 0 : WEIR_MS(LOOK_AGAIN_MS);
+    int64_t delay_ns = can_go_on(ctx, self) ? 0 : WEIR_MS(self->look_ms);
     return weir_ctx_schedule(ctx, &self->again, delay_ns);
 }
 
@@ -213,8 +221,9 @@ static void pump(weir_ctx *ctx)
 
 static void on_again(weir_ctx_timer *timer, weir_ctx *ctx)
 {
-    (void)timer;
-    pump(ctx);
+    file_bytes *self = WEIR_CONTAINER(timer, file_bytes, again);
+    self->look_ms = self->look_ms < LONGEST_LOOK_MS ? self->look_ms * 2 : LONGEST_LOOK_MS;
+    pump(ctx); /* which begins anew with the shortest, if anything goes */
 }
 
 /* The handler ---------------------------------------------------------------------------------- */
@@ -223,6 +232,7 @@ static void file_bytes_added(weir_ctx *ctx)
 {
     file_bytes *self = weir_ctx_state(ctx);
     self->again.fire = on_again;
+    self->look_ms = SHORTEST_LOOK_MS;
 }
 
 static void file_bytes_removed(weir_ctx *ctx)
@@ -289,13 +299,13 @@ static void file_bytes_flush(weir_ctx *ctx)
 static void file_bytes_shutdown(weir_ctx *ctx, weir_promise *promise)
 {
     file_bytes *self = weir_ctx_state(ctx);
-    if (self->first == NULL) {
-        weir_ctx_shutdown(ctx, promise);
+    if (self->has_failed || self->is_ending) { /* behind a gap an end would look like a good one */
+        if (promise != NULL)
+            weir_promise_set(promise, self->has_failed ? WEIR_ECLOSED : -EALREADY);
         return;
     }
-    if (self->is_ending) {
-        if (promise != NULL)
-            weir_promise_set(promise, -EALREADY);
+    if (self->first == NULL) {
+        weir_ctx_shutdown(ctx, promise);
         return;
     }
     self->is_ending = true;

@@ -4,12 +4,15 @@
     tests/examples/test_examples.py DIRECTORY_OF_THE_PROGRAMS [unittest's arguments]
 """
 import contextlib
+import hashlib
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -31,10 +34,10 @@ def run(name, *args, **more):
 class Server:
     """A running server: `address` is where, as the program has said it."""
 
-    def __init__(self, name, *args, io="epoll", listen="127.0.0.1:0"):
+    def __init__(self, name, *args, io="epoll", listen="127.0.0.1:0", **more):
         self.process = subprocess.Popen(
             [os.path.join(PROGRAMS, "weir-" + name), "--listen", listen, "--io", io, *args],
-            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
         line = self.process.stdout.readline()
         match = re.fullmatch(r"listening on (\S+)\n", line)
         if not match:
@@ -122,8 +125,8 @@ def send_and_end(sock, data):
     sock.shutdown(socket.SHUT_WR)
 
 
-class Switches(unittest.TestCase):
-    def test_help_explains_every_switch(self):
+class Options(unittest.TestCase):
+    def test_help_explains_every_option(self):
         for name in SERVERS + ["echo-client", "hexdump", "tick"]:
             with self.subTest(name):
                 code, out, err = run(name, "--help")
@@ -131,11 +134,11 @@ class Switches(unittest.TestCase):
                 self.assertTrue(out.startswith(f"usage: weir-{name} "), out)
         for name in SERVERS:
             out = run(name, "--help")[1]
-            for switch in ["--listen", "--io", "--boss", "--loops", "--acceptors", "--log", "--help"]:
-                self.assertIn(switch, out)
+            for option in ["--listen", "--io", "--boss", "--loops", "--acceptors", "--log", "--help"]:
+                self.assertIn(option, out)
 
     def test_what_is_not_understood_ends_with_2_and_a_word(self):
-        bad = [["--no-such-switch"], ["word"], ["--listen"], ["--loops", "0"], ["--loops", "many"], ["--boss", "-1"],
+        bad = [["--no-such-option"], ["word"], ["--listen"], ["--loops", "0"], ["--loops", "many"], ["--boss", "-1"],
                ["--acceptors", "99999999999999999999"], ["--io", "select"], ["--log", "loud"]]
         for name in SERVERS:
             for args in bad:
@@ -145,7 +148,7 @@ class Switches(unittest.TestCase):
                     self.assertIn(f"weir-{name}: ", err)
                     word = args[-1] if len(args) > 1 else args[0]
                     self.assertIn(word, err)
-        for args in [["--no-such-switch"], ["word"], ["--count", "0"], ["--size", "x"], ["--io", "select"]]:
+        for args in [["--no-such-option"], ["word"], ["--count", "0"], ["--size", "x"], ["--io", "select"]]:
             with self.subTest("echo-client", args=args):
                 code, out, err = run("echo-client", *args)
                 self.assertEqual((code, out), (2, ""))
@@ -153,6 +156,7 @@ class Switches(unittest.TestCase):
 
     def test_only_the_proxy_connects(self):
         self.assertEqual(run("echo", "--connect", "127.0.0.1:1")[0], 2)
+        self.assertEqual(run("echo", "--copy")[0], 2)
 
     def test_bad_addresses_are_named(self):
         for address in ["nonsense", "127.0.0.1:99999", "unix:/no/such/folder/socket"]:
@@ -184,9 +188,23 @@ class Switches(unittest.TestCase):
             with server("echo", io="uring") as echo:
                 self.assertEqual(run("echo-client", "--connect", echo.address)[0], 0)
         except AssertionError:
-            code, out, err = run("echo", "--io", "uring")
-            self.assertEqual((code, out), (1, ""))
-            self.assertIn("uring", err)
+            for name in SERVERS + ["echo-client"]:
+                code, out, err = run(name, "--io", "uring")
+                self.assertNotEqual(code, 0)
+                self.assertEqual(out, "")
+                self.assertRegex(err, f"^weir-{name}: .*no io_uring; use --io epoll or --io auto\n$")
+
+    def test_unknown_options_are_told_in_one_line(self):
+        for name in SERVERS + ["echo-client", "hexdump", "tick"]:
+            for args, words in [(["--bogus"], "unknown option --bogus; try --help"),
+                                (["-xy"], "unknown option -x; try --help"),
+                                (["--help=no"], "unknown option --help=no; try --help"),
+                                (["one", "two"], "unexpected argument (one|two); try --help")]:
+                with self.subTest(name, args=args):
+                    code, out, err = run(name, *args)
+                    self.assertEqual((code, out), (2, ""))
+                    self.assertRegex(err, f"^weir-{name}: {words}\n$")
+        self.assertEqual(run("echo", "--listen")[2], "weir-echo: no value after --listen; try --help\n")
 
     def test_many_acceptors_and_loops(self):
         with server("echo", "--boss", "2", "--acceptors", "2", "--loops", "3", "--log", "error") as echo:
@@ -284,6 +302,14 @@ class Echo(unittest.TestCase):
             with server("echo", listen="unix:" + path) as echo:
                 self.check(echo)
         self.assertFalse(os.path.exists(path))
+
+    def test_at_a_socket_that_it_inherits(self):
+        for io in BACKENDS:
+            with self.subTest(io), socket.create_server(("127.0.0.1", 0)) as listener:
+                os.set_inheritable(listener.fileno(), True)
+                with server("echo", io=io, listen="fd:%d" % listener.fileno(), close_fds=False) as echo:
+                    self.assertEqual(echo.port(), listener.getsockname()[1])
+                    self.check(echo)
 
     def test_a_client_that_resets_is_told_and_harms_nobody(self):
         with server("echo", errors="echo: .*reset") as echo:
@@ -442,27 +468,119 @@ class Chat(unittest.TestCase):
 
 class Proxy(unittest.TestCase):
     SIZE = 10 << 20
+    WAYS = ["splice", "copy", "blocking"]  # within the kernel; by handlers; by handlers on loops of their own
+
+    def start(self, way, upstream, *args, **more):
+        return server("proxy", "--connect", upstream, *(["--copy"] if way == "copy" else []), *args,
+                      io="blocking" if way == "blocking" else "epoll", **more)
 
     @contextlib.contextmanager
-    def proxy_to_echo(self, io, **more):
-        with server("echo", io=io) as echo, server("proxy", "--connect", echo.address, io=io, **more) as proxy:
+    def proxy_to_echo(self, way, *args, **more):
+        with server("echo") as echo, self.start(way, echo.address, *args, **more) as proxy:
             yield proxy
 
     @contextlib.contextmanager
-    def proxy_to_test(self, io="epoll", **more):
+    def proxy_to_test(self, way, **more):
         """A proxy whose upstream is the test: proxy, the client's socket, the upstream's."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.settimeout(PATIENCE_S)
             upstream = "127.0.0.1:%d" % listener.getsockname()[1]
-            with server("proxy", "--connect", upstream, io=io, **more) as proxy:
+            with self.start(way, upstream, **more) as proxy:
                 with proxy.connect() as client, listener.accept()[0] as far:
                     far.settimeout(PATIENCE_S)
                     yield proxy, client, far
 
+    def pipes(self, proxy):
+        """How many pipes the process has: weir_relay needs one for each direction."""
+        folder = f"/proc/{proxy.process.pid}/fd"
+        targets = [os.readlink(os.path.join(folder, fd)) for fd in os.listdir(folder)]
+        return len({target for target in targets if target.startswith("pipe:")})
+
+    def test_bytes_stay_in_the_kernel_unless_a_handler_needs_them(self):
+        for way, expected in [("splice", 2), ("copy", 0), ("blocking", 0)]:
+            with self.subTest(way), self.proxy_to_echo(way) as proxy:
+                before = self.pipes(proxy)  # standard output and error
+                with proxy.connect() as client:
+                    client.sendall(b"hello")
+                    self.assertEqual(receive(client, 5), b"hello")
+                    self.assertEqual(self.pipes(proxy) - before, expected)
+                    send_and_end(client, b"")
+                    self.assertEqual(receive_all(client), b"")
+                while self.pipes(proxy) > before:
+                    time.sleep(0.01)
+
+    def test_copied_bytes_can_be_seen(self):
+        with self.proxy_to_echo("copy", "--log", "debug", errors=r"\|hello") as proxy, proxy.connect() as client:
+            client.sendall(b"hello")
+            self.assertEqual(receive(client, 5), b"hello")
+
+    def test_without_descriptors_for_pipes_it_copies(self):
+        with self.proxy_to_echo("splice", "--loops", "1") as proxy, proxy.connect() as first:
+            first.sendall(b"x")  # now its loops have what they need
+            self.assertEqual(receive(first, 1), b"x")
+            before = self.pipes(proxy)
+            taken = {int(fd) for fd in os.listdir(f"/proc/{proxy.process.pid}/fd")}
+            free = [fd for fd in range(len(taken) + 3) if fd not in taken]
+            limit = free[2] + 1  # one for each connection, and one is left: not enough for a pipe
+            resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
+            with proxy.connect() as client:
+                data = pattern(1 << 20)
+                sender = in_background(send_and_end, client, data)
+                self.assertEqual(receive(client, len(data)), data)
+                self.assertEqual(self.pipes(proxy), before)
+                self.assertEqual(receive_all(client), b"")
+                sender.join()
+
+    def pass_much(self, client, far, at=0, act=lambda: None):
+        """100 MiB from client to far, and `act` when so much of it came: whether all came as it was sent."""
+        data, times = pattern(1 << 20), 100
+        sums = [hashlib.sha256(), hashlib.sha256()]
+
+        def send():
+            with contextlib.suppress(OSError):
+                for _ in range(times):
+                    sums[0].update(data)
+                    client.sendall(data)
+                client.shutdown(socket.SHUT_WR)
+        sender = in_background(send)
+        got = 0
+        while part := far.recv(1 << 20):
+            sums[1].update(part)
+            got += len(part)
+            if at and got >= at:
+                at = 0
+                act()
+        sender.join()
+        return got == times * len(data) and sums[0].digest() == sums[1].digest()
+
+    def test_a_hundred_mebibytes(self):
+        for way in self.WAYS:
+            for turn in [0, 1]:
+                with self.subTest(way=way, turn=turn), self.proxy_to_test(way) as (proxy, *ends):
+                    before_kib = self.memory_kib(proxy)
+                    self.assertTrue(self.pass_much(ends[turn], ends[1 - turn]))
+                    self.assertLess(self.memory_kib(proxy) - before_kib, 32 << 10)
+
+    def test_a_signal_in_the_middle_lets_the_rest_pass(self):
+        for way in self.WAYS:
+            with self.subTest(way), self.proxy_to_test(way, errors="have 5 s to end") as (proxy, client, far):
+                self.assertTrue(self.pass_much(client, far, 80 << 20, proxy.signal))
+                far.close()
+
+    def test_two_signals_in_the_middle_end_it(self):
+        for way in self.WAYS:
+            with self.subTest(way), self.proxy_to_test(way) as (proxy, client, far):
+                def insist():
+                    proxy.signal()
+                    self.assertIn("have 5 s to end", proxy.process.stderr.readline())
+                    proxy.signal()
+                with contextlib.suppress(OSError):
+                    self.assertFalse(self.pass_much(client, far, 10 << 20, insist))
+
     def test_ten_mebibytes_both_ways_to_a_slow_reader(self):
         data = pattern(self.SIZE)
-        for io in BACKENDS:
-            with self.subTest(io), self.proxy_to_echo(io) as proxy, proxy.connect() as client:
+        for way in self.WAYS:
+            with self.subTest(way), self.proxy_to_echo(way) as proxy, proxy.connect() as client:
                 sender = in_background(send_and_end, client, data)
                 got = bytearray()
                 while part := client.recv(1 << 15):
@@ -473,10 +591,11 @@ class Proxy(unittest.TestCase):
                 self.assertEqual(bytes(got), data)
 
     def test_who_does_not_read_stops_the_other_side(self):
-        for io in BACKENDS:
+        for way in self.WAYS:
             for turn in [0, 1]:
-                with self.subTest(io=io, turn=turn), self.proxy_to_test(io) as (_, *ends):
+                with self.subTest(way=way, turn=turn), self.proxy_to_test(way) as (proxy, *ends):
                     sender, receiver = ends[turn], ends[1 - turn]
+                    before_kib = self.memory_kib(proxy)
                     sender.settimeout(1)
                     data = pattern(1 << 16)
                     sent = 0
@@ -489,18 +608,23 @@ class Proxy(unittest.TestCase):
                     self.assertEqual(receive(sender, 10), b"still here")
                     sender.shutdown(socket.SHUT_WR)
                     self.assertEqual(len(receive_all(receiver)), sent)
+                    self.assertLess(self.memory_kib(proxy) - before_kib, 32 << 10)
+
+    def memory_kib(self, proxy):
+        with open(f"/proc/{proxy.process.pid}/status", encoding="ascii") as status:
+            return int(re.search(r"VmHWM:\s+(\d+) kB", status.read())[1])
 
     def test_many_at_once(self):
-        for io in BACKENDS:
-            with self.subTest(io), self.proxy_to_echo(io) as proxy:
+        for way in self.WAYS:
+            with self.subTest(way), self.proxy_to_echo(way) as proxy:
                 code, _, err = run("echo-client", "--connect", proxy.address, "--connections", "30", "--count", "10",
                                    "--size", "20000", "--timeout", "60")
                 self.assertEqual(code, 0, err)
 
     def test_half_closes_pass_each_way(self):
-        for io in BACKENDS:
+        for way in self.WAYS:
             for turn in [0, 1]:
-                with self.subTest(io=io, turn=turn), self.proxy_to_test(io) as (_, *ends):
+                with self.subTest(way=way, turn=turn), self.proxy_to_test(way) as (_, *ends):
                     first, second = ends[turn], ends[1 - turn]
                     send_and_end(first, b"question")
                     self.assertEqual(receive_all(second), b"question")
@@ -510,8 +634,8 @@ class Proxy(unittest.TestCase):
                     sender.join()
 
     def test_a_reset_upstream_closes_the_client(self):
-        for io in BACKENDS:
-            with self.subTest(io), self.proxy_to_test(io) as (_, client, far):
+        for way in self.WAYS:
+            with self.subTest(way), self.proxy_to_test(way) as (_, client, far):
                 client.sendall(b"hello")
                 self.assertEqual(receive(far, 5), b"hello")
                 far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -519,8 +643,8 @@ class Proxy(unittest.TestCase):
                 self.assertEqual(receive_all(client), b"")
 
     def test_a_reset_client_closes_the_upstream(self):
-        for io in BACKENDS:
-            with self.subTest(io), self.proxy_to_test(io) as (_, client, far):
+        for way in self.WAYS:
+            with self.subTest(way), self.proxy_to_test(way) as (_, client, far):
                 client.sendall(b"hello")
                 self.assertEqual(receive(far, 5), b"hello")
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -528,8 +652,8 @@ class Proxy(unittest.TestCase):
                 self.assertEqual(receive_all(far), b"")
 
     def test_clients_that_go_at_once_harm_nobody(self):
-        for io in BACKENDS:
-            with self.subTest(io), self.proxy_to_echo(io) as proxy:
+        for way in self.WAYS:
+            with self.subTest(way), self.proxy_to_echo(way) as proxy:
                 for number in range(40):
                     with proxy.connect() as client:
                         if number % 2 == 0:
@@ -542,8 +666,8 @@ class Proxy(unittest.TestCase):
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
             upstream = "127.0.0.1:%d" % sock.getsockname()[1]
-            for io in BACKENDS:
-                with self.subTest(io), server("proxy", "--connect", upstream, io=io, errors=upstream) as proxy:
+            for way in self.WAYS:
+                with self.subTest(way), self.start(way, upstream, errors=upstream) as proxy:
                     with proxy.connect() as client:
                         self.assertEqual(receive_all(client), b"")
 
@@ -553,14 +677,61 @@ class Proxy(unittest.TestCase):
 
 
 class Readme(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        blocks = []
+        for path in ["README.md", "docs/architecture.md"]:
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                blocks += re.findall(r"```c\n(.*?)```", file.read(), re.S)
+        cls.programs = [block for block in blocks if "int main" in block]
+        cls.fragments = [block for block in blocks if "int main" not in block]
+
     def test_its_echo_server_is_the_example(self):
-        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
-            programs = [block for block in re.findall(r"```c\n(.*?)```", file.read(), re.S) if "int main" in block]
         with open(os.path.join(ROOT, "examples", "echo.c"), encoding="utf-8") as file:
             example = file.read()
-        self.assertEqual(len(programs), 1)
-        core = re.search(r"static void echo_on_read\b.*?(?=int main)", programs[0], re.S)[0]
+        self.assertEqual(len(self.programs), 1)
+        core = re.search(r"static void echo_on_read\b.*?(?=int main)", self.programs[0], re.S)[0]
         self.assertIn(core, example)
+
+    # What the text has said before a fragment comes.
+    NAMES = """
+        extern weir_group *workers;
+        extern weir_server *server;
+        extern weir_channel *channel, *front, *back;
+        extern weir_channel_group *room;
+        extern weir_ctx *ctx;
+        extern weir_msg *msg;
+        extern weir_error error;
+    """
+
+    def compile(self, fragment, *args):
+        includes = "".join(re.findall(r"^#include.*\n", fragment, re.M))
+        body = re.sub(r"^#include.*\n", "", fragment, flags=re.M)
+        handlers = self.programs[0].replace("int main(void)", "int the_server(void);\nint the_server(void)")
+        program = (f"#include <assert.h>\n#include <weir/embedded.h>\n{handlers}\n{includes}\n{self.NAMES}\n"
+                   f"int main(void)\n{{\n{body}\n    return 0;\n}}\n")
+        done = subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-x", "c", "-",
+                               "-I" + os.path.join(ROOT, "include"), *args],
+                              input=program, text=True, capture_output=True, timeout=PATIENCE_S)
+        self.assertEqual(done.returncode, 0, f"{fragment}\n{done.stderr}")
+
+    def test_every_fragment_compiles(self):
+        self.assertGreater(len(self.fragments), 5)
+        for fragment in self.fragments:
+            self.compile(fragment, "-fsyntax-only")
+
+    def test_fragments_that_need_nothing_run(self):
+        build = os.path.join(PROGRAMS, "..")
+        with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as cache:
+            sanitizers = re.search(r"^WEIR_SANITIZE:\w+=(.*)$", cache.read(), re.M)[1]
+        alone = [fragment for fragment in self.fragments if "weir_embedded_new" in fragment or "weir_buf_new" in fragment]
+        self.assertEqual(len(alone), 2)
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "fragment")
+            for fragment in alone:
+                self.compile(fragment, "-o", program, "-x", "none", os.path.join(build, "src", "libweir.a"), "-pthread",
+                             *(["-fsanitize=" + sanitizers] if sanitizers else []))
+                self.assertEqual(subprocess.run([program], timeout=PATIENCE_S).returncode, 0, fragment)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The file bytes handler: files become buffers, in their place, as there is room for them. */
-#include "harness.h"
+#include "exec/executors.h"
 
 #include <weir/embedded.h>
 #include <weir/file.h>
@@ -8,6 +8,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,6 +218,74 @@ static void it_waits_for_writability(void **state)
     close_channel(embedded);
 }
 
+static void *make_writable(void *channel)
+{
+    weir_channel_set_writable(channel, 3, true);
+    return NULL;
+}
+
+static void *make_unwritable(void *channel)
+{
+    weir_channel_set_writable(channel, 3, false);
+    return NULL;
+}
+
+static void on_another_thread(void *(*run)(void *arg), void *arg)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, run, arg), 0);
+    pthread_join(thread, NULL);
+}
+
+/* Flushes while another thread has a reason against writing. */
+static void flush_at_a_bad_moment(weir_ctx *ctx, weir_msg *event)
+{
+    on_another_thread(make_unwritable, weir_ctx_channel(ctx));
+    weir_ctx_flush(ctx);
+    on_another_thread(make_writable, weir_ctx_channel(ctx));
+    weir_msg_release(event);
+}
+
+static const weir_handler_type flusher = { .name = "flusher", .on_event = flush_at_a_bad_moment };
+
+/* When the loop looks, the reason has gone again, and so there is nothing to tell. */
+static void a_reason_that_comes_and_goes_does_not_stop_it(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = open_channel();
+    weir_pipeline *pipeline = weir_channel_pipeline(weir_embedded_channel(embedded));
+    assert_int_equal(weir_pipeline_add_last(pipeline, "flusher", &flusher, NULL), 0);
+    weir_promise *promise = put(embedded, &region_of(5 * CHUNK, 5 * CHUNK)->msg);
+    weir_pipeline_fire_event(pipeline, text("now"));
+    weir_embedded_run(embedded);
+    weir_embedded_advance(embedded, WEIR_MS(10));
+    expect_file(embedded, 5 * CHUNK);
+    assert_int_equal(end_of(promise), 0);
+    close_channel(embedded);
+}
+
+/* How often it looks, when nobody lets it go on: 10 ms, then twice as long each time, to 1.28 s. */
+static void it_looks_less_and_less_often(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = open_channel();
+    weir_promise *promise = put(embedded, &region_of(5 * CHUNK, 5 * CHUNK)->msg);
+    assert_int_equal(weir_embedded_accept(embedded, 0), 0);
+    assert_int_equal(weir_embedded_flush(embedded), 0);
+    weir_executor_stats before, after;
+    weir_executor *executor =
+        weir_loop_executor(weir_channel_loop(weir_embedded_channel(embedded)));
+    weir_executor_get_stats(executor, &before);
+    for (int ms = 0; ms < 10000; ms += 5)
+        weir_embedded_advance(embedded, WEIR_MS(5));
+    weir_executor_get_stats(executor, &after);
+    assert_int_equal(after.tasks_run - before.tasks_run, 7 + (10000 - 1270) / 1280);
+    assert_int_equal(weir_embedded_accept(embedded, SIZE_MAX), 0);
+    expect_file(embedded, 5 * CHUNK);
+    assert_int_equal(end_of(promise), 0);
+    close_channel(embedded);
+}
+
 /* Ends ----------------------------------------------------------------------------------------- */
 
 static void a_file_that_is_shorter_ends_the_channel(void **state)
@@ -231,6 +301,86 @@ static void a_file_that_is_shorter_ends_the_channel(void **state)
     assert_int_equal(end_of(behind), WEIR_ECLOSED);
     assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
     close_channel(embedded);
+}
+
+/* Keeps a close until an event comes. */
+typedef struct closer {
+    weir_promise *promise;
+    bool is_asked;
+} closer;
+
+static void keep_close(weir_ctx *ctx, weir_promise *promise)
+{
+    closer *self = weir_ctx_arg(ctx);
+    assert_false(self->is_asked);
+    *self = (closer){ .promise = weir_promise_retain(promise), .is_asked = true };
+}
+
+static void let_close_go(weir_ctx *ctx, weir_msg *event)
+{
+    closer *self = weir_ctx_arg(ctx);
+    weir_ctx_close(ctx, self->promise);
+    weir_promise_release(self->promise);
+    weir_msg_release(event);
+}
+
+static const weir_handler_type closer_type = {
+    .name = "closer",
+    .close = keep_close,
+    .on_event = let_close_go,
+};
+
+static int add_closer_and_files(weir_channel *channel, void *arg)
+{
+    int code = weir_pipeline_add_last(weir_channel_pipeline(channel), "closer", &closer_type, arg);
+    return code < 0 ? code : add_file_bytes(channel, NULL);
+}
+
+/* Neither bytes nor the end: both would be taken for what is missing. */
+static void behind_a_gap_nothing_goes_however_long_the_close_takes(void **state)
+{
+    (void)state;
+    for (int has_promise = 0; has_promise < 2; has_promise++) {
+        closer late = { 0 };
+        weir_embedded *embedded;
+        weir_embedded_config config = { .init = add_closer_and_files, .arg = &late };
+        assert_int_equal(weir_embedded_new(&embedded, &config, NULL), 0);
+        weir_channel *channel = weir_embedded_channel(embedded);
+        weir_promise *file = has_promise ? weir_channel_promise(channel) : NULL;
+        weir_channel_write(channel, &region_of(10, 20)->msg, file);
+        weir_promise *waiting = put(embedded, text("waiting"));
+        weir_embedded_flush(embedded);
+        expect_part(embedded, 0, 10);
+        assert_true(late.is_asked);
+        assert_true(weir_channel_is_open(channel));
+
+        weir_promise *bytes = put(embedded, text("late"));
+        weir_promise *another = put(embedded, &region_of(5, 5)->msg);
+        weir_channel_write(channel, text("nobody asks"), NULL);
+        weir_promise *shutdown = weir_channel_promise(channel);
+        weir_channel_shutdown(channel, shutdown);
+        weir_channel_shutdown(channel, NULL);
+        weir_embedded_flush(embedded);
+        weir_embedded_advance(embedded, WEIR_SECONDS(10));
+        assert_int_equal(weir_embedded_outbound_count(embedded), 0);
+        assert_int_equal(pending_of(embedded), 0);
+        assert_false(weir_embedded_is_output_shut(embedded));
+        assert_int_equal(end_of(waiting), WEIR_ECLOSED);
+        assert_int_equal(end_of(bytes), WEIR_ECLOSED);
+        assert_int_equal(end_of(another), WEIR_ECLOSED);
+        assert_int_equal(end_of(shutdown), WEIR_ECLOSED);
+        assert_true(weir_channel_is_open(channel));
+
+        weir_pipeline_fire_event(weir_channel_pipeline(channel), text("go"));
+        weir_embedded_run(embedded);
+        assert_false(weir_channel_is_open(channel));
+        weir_error error;
+        if (has_promise)
+            assert_int_equal(end_of(file), WEIR_EOF);
+        else
+            assert_true(weir_embedded_take_error(embedded, &error));
+        close_channel(embedded);
+    }
 }
 
 static void without_a_promise_the_error_is_told(void **state)
@@ -406,6 +556,54 @@ static void it_can_have_an_executor_of_its_own(void **state)
     weir_group_free(readers);
 }
 
+/* Runs behind what an executor has to do. */
+typedef struct marker {
+    weir_task task;
+    atomic_bool has_run;
+} marker;
+
+static int marker_run(weir_task *task)
+{
+    atomic_store(&WEIR_CONTAINER(task, marker, task)->has_run, true);
+    return 0;
+}
+
+/*
+ * With what is on its way to the loop the channel seems full; but the loop sends one after the
+ * other as they get there, and so it never is.
+ */
+static void what_is_on_its_way_does_not_stop_it(void **state)
+{
+    (void)state;
+    weir_group *readers = NULL;
+    assert_int_equal(weir_group_new_executors(&readers, &(weir_group_config){ .count = 1 }, NULL),
+                     0);
+    weir_embedded *embedded;
+    weir_embedded_config config = { .init = add_both, .arg = readers };
+    assert_int_equal(weir_embedded_new(&embedded, &config, NULL), 0);
+    weir_channel *channel = weir_embedded_channel(embedded);
+    assert_int_equal(weir_channel_set_water_marks(channel, CHUNK, CHUNK + CHUNK / 2), 0);
+    weir_channel_write(channel, &region_of(CHUNK, CHUNK)->msg, NULL);
+    weir_channel_flush(channel);
+    weir_promise *promise = weir_channel_promise(channel);
+    weir_channel_write(channel, &region_of(30 * CHUNK, 30 * CHUNK)->msg, promise);
+    weir_channel_flush(channel);
+    marker written = { .task = { .run = marker_run, .name = "marker" } };
+    assert_int_equal(weir_executor_post(weir_group_at(readers, 0), &written.task), 0);
+    WAIT_FOR(atomic_load(&written.has_run)); /* and the loop does nothing meanwhile */
+    while (!weir_future_is_done(weir_promise_future(promise)))
+        weir_embedded_advance(embedded, 1000);
+    assert_int_equal(end_of(promise), 0);
+    size_t length = 0;
+    static uint8_t bytes[CHUNK];
+    for (size_t came = 1; came > 0; length += came)
+        came = weir_embedded_read_outbound_bytes(embedded, bytes, sizeof bytes);
+    assert_int_equal(length, 31 * CHUNK);
+    weir_embedded_free(embedded);
+    assert_int_equal(weir_group_shutdown(readers, 0, 10000), 0);
+    weir_group_free(readers);
+}
+
 /* Whichever fails: each promise comes to an end, and nothing is left. */
 static void every_call_may_fail_once(void **state)
 {
@@ -439,7 +637,10 @@ int main(void)
         weir_case(what_is_not_flushed_waits),
         weir_case(a_large_file_comes_in_several_goes),
         weir_case(it_waits_for_writability),
+        weir_case(a_reason_that_comes_and_goes_does_not_stop_it),
+        weir_case(it_looks_less_and_less_often),
         weir_case(a_file_that_is_shorter_ends_the_channel),
+        weir_case(behind_a_gap_nothing_goes_however_long_the_close_takes),
         weir_case(without_a_promise_the_error_is_told),
         weir_case(a_cancelled_file_is_left_out),
         weir_case(a_shutdown_waits_for_the_file),
@@ -447,6 +648,7 @@ int main(void)
         weir_case(what_waits_is_limited),
         weir_case(a_handler_that_needs_the_bytes_gets_them),
         weir_case(it_can_have_an_executor_of_its_own),
+        weir_case(what_is_on_its_way_does_not_stop_it),
         weir_case(every_call_may_fail_once),
     };
     return cmocka_run_group_tests_name("handler.file_bytes", tests, NULL, NULL);
