@@ -39,11 +39,11 @@ def by_load(fleet, option, values, more, rounds, duration_s, progress):
     return curves
 
 
-def by_handlers(kind, directory, load, cpu, progress):
+def by_handlers(kind, counts, directory, load, cpu, progress):
     """{line: {handlers: [instructions]}}: those that take part in each event and pass it on, and those that do not."""
     curves = {}
     for what in "forwarders", "bystanders":
-        for count in HANDLERS:
+        for count in counts:
             progress.step(f"{count} {what}", 3)
             try:
                 value = counted.per_message("instructions", kind, directory, load, cpu, more=[f"--{what}", str(count)])

@@ -1,0 +1,125 @@
+"""What weir wants of itself, as ratios within one run, and whether it holds."""
+from . import servers
+from .figures import MISS, NONE, OPEN, PASS, ratios, verdict
+
+WEIR, PLAIN, UV, EVENT, NETTY = servers.WEIR, servers.PLAIN, servers.UV, servers.EVENT, servers.NETTY
+
+
+class Target:
+    """A row: what is wanted, what was measured, and the verdict."""
+
+    def __init__(self, text, limit, values, unit="x", aim=None, is_counted=False):
+        self.text, self.limit, self.unit, self.aim = text, limit, unit, aim
+        self.is_counted = is_counted  # the same in every run, so that there is no spread
+        self.values = values
+        if not values:
+            self.value, self.verdict = None, NONE
+        else:
+            ordered = sorted(values)
+            middle = len(ordered) // 2
+            self.value = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+            self.verdict = (PASS if self.value <= limit else MISS) if is_counted else verdict(values, limit)
+
+    def as_dict(self):
+        return {"text": self.text, "limit": self.limit, "aim": self.aim, "unit": self.unit, "value": self.value,
+                "values": self.values, "counted": self.is_counted, "verdict": self.verdict}
+
+
+def of(results, workload, server, measure):
+    return results["workloads"].get(workload, {}).get(server, {}).get(measure, [])
+
+
+def against(results, workload, measure, server):
+    return ratios(of(results, workload, WEIR, measure), of(results, workload, server, measure))
+
+
+def counted(results, what, server):
+    return results["counted"].get(what, {}).get(server)
+
+
+def counted_ratio(results, what, server):
+    ours, theirs = counted(results, what, WEIR), counted(results, what, server)
+    return [ours / theirs] if ours and theirs else []
+
+
+def per_event(results, line):
+    """Instructions that each further handler takes for each of the four events of a message."""
+    curve = results["growth"].get("handlers", {}).get(line, {})
+    points = {int(count): value[0] for count, value in curve.items()}
+    if 0 not in points or len(points) < 2:
+        return []
+    most = max(points)
+    return [(points[most] - points[0]) / most / 4]
+
+
+def instruction_targets(results):
+    yield Target("instructions per echoed message, to libuv's", 1.6, counted_ratio(results, "instructions", UV),
+                 aim=1.3, is_counted=True)
+    yield Target("instructions of a further handler that forwards, per event", 20, per_event(results, "forwarders"),
+                 unit="", is_counted=True)
+    yield Target("instructions of a further handler that takes no part, per event", 5,
+                 per_event(results, "bystanders"), unit="", is_counted=True)
+    ours = counted(results, "allocations", WEIR)
+    yield Target("allocations per echoed message", 0.001, [] if ours is None else [ours], unit="", is_counted=True)
+
+
+def entry_targets(results):
+    for workload, title in ("echo-1", "1 connection"), ("echo-64", "64 connections"):
+        ours, plain = (of(results, workload, server, "entries") for server in (WEIR, PLAIN))
+        more = [a - b for a, b in zip(ours, plain)]
+        yield Target(f"kernel entries per message more than plain epoll, {title}", 0.1, more, unit="")
+    yield Target("kernel entries per connect-echo-close", 9, of(results, "connect", WEIR, "entries"), unit="")
+
+
+def time_targets(results):
+    yield Target("user time per message, 64 connections, to plain epoll's", 1.4,
+                 against(results, "echo-64", "user_ns", PLAIN))
+    yield Target("user time per message, 64 connections, to libuv's", 1.0, against(results, "echo-64", "user_ns", UV))
+    for workload in results["workloads"]:
+        limit = 1.15 if workload in ("echo-1000", "connect") else 1.10
+        yield Target(f"CPU per message, {workload}, to plain epoll's", limit,
+                     against(results, workload, "cpu_ns", PLAIN))
+        yield Target(f"CPU per message, {workload}, to Netty's", 1.0, against(results, workload, "cpu_ns", NETTY))
+    yield Target("CPU per message, echo-64, to libevent's", 0.85, against(results, "echo-64", "cpu_ns", EVENT))
+    yield Target("median time of an answer, 1 connection, to plain epoll's", 1.10,
+                 against(results, "echo-1", "p50_us", PLAIN))
+    yield best_p99(results)
+
+
+def best_p99(results):
+    """To that peer whose p99 is the best of all."""
+    peers = {name: sorted(values["p99_us"])[len(values["p99_us"]) // 2]
+             for name, values in results["workloads"].get("rate-64", {}).items()
+             if name != WEIR and values.get("p99_us")}
+    if not peers:
+        return Target("99% of answers, 64 connections at a fixed rate, to the best peer's", 1.0, [])
+    best = min(peers, key=peers.get)
+    return Target(f"99% of answers, 64 connections at a fixed rate, to the best peer's ({best})", 1.0,
+                  against(results, "rate-64", "p99_us", best))
+
+
+def memory_targets(results):
+    idle = results["memory"].get("idle", {}).get("weir with 3 handlers")
+    yield Target("bytes of an idle connection with 3 handlers", 1024, [idle["user"]] if idle else [], unit="", aim=768,
+                 is_counted=True)
+    start = results["memory"].get("start", {}).get(WEIR, {})
+    yield Target("milliseconds from start to listening", 5, start.get("ms", []), unit="")
+    yield Target("resident MB when it listens", 4, [kib / 1000 for kib in start.get("resident_kib", [])], unit="")
+
+
+def growth_targets(results):
+    curves = results["growth"].get("connections", {})
+    ours, plain = curves.get(WEIR, {}), curves.get(PLAIN, {})
+    most = max(map(int, ours), default=0)
+    text = f"growth of CPU per message from 64 to {most:,} connections, to plain epoll's"
+    points = [(curve.get(most) or curve.get(str(most)), curve.get(64) or curve.get("64")) for curve in (ours, plain)]
+    if most <= 64 or not all(map(all, points)):
+        yield Target("growth of CPU per message with connections, to plain epoll's", 1.10, [])
+        return
+    (our_most, our_few), (their_most, their_few) = points
+    yield Target(text, 1.10, [a / b / (c / d) for a, b, c, d in zip(our_most, our_few, their_most, their_few)])
+
+
+def all_targets(results):
+    return [*instruction_targets(results), *entry_targets(results), *memory_targets(results), *time_targets(results),
+            *growth_targets(results)]
