@@ -128,7 +128,9 @@ WEIR_API void weir_channel_disconnect(weir_channel *channel, weir_promise *promi
 /** Asks for one batch of reads; with auto_read, which is the default, weir asks itself. */
 WEIR_API void weir_channel_read(weir_channel *channel);
 
-/** Queues a message; it is sent with the next flush. The message goes with the call. */
+/** Queues a message; it is sent with the next flush. The message goes with the call. WEIR_ELIMIT
+ * when more than max_outbound_bytes would be queued, or are on their way to the loop already. A
+ * write that fails without a promise is told to on_error, and closes a stream. */
 WEIR_API void weir_channel_write(weir_channel *channel, weir_msg *msg, weir_promise *promise);
 WEIR_API void weir_channel_flush(weir_channel *channel);
 WEIR_API void weir_channel_write_and_flush(weir_channel *channel, weir_msg *msg,
@@ -175,6 +177,14 @@ WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, b
  * sent, or the other side has taken nothing of it for linger_ms.
  */
 
+/*
+ * close_linger_s: the waiting, which the kernel does inside close (SO_LINGER), happens on the
+ * group's background executor, and the channel is CLOSING until it is over; one that is on no loop
+ * is closed at once, and the rest happens alone. Those who wait there at the same time wait in one
+ * line, but each for no more than its own time. When there is no thread for it, or the loop ends,
+ * nobody waits, and the kernel goes on by itself. On datagrams and Unix sockets it has no effect.
+ */
+
 /* Name, kind, least, most, default: what every channel has. */
 #define WEIR_CHANNEL_OPTIONS(X)                                                                    \
     X(AUTO_READ, auto_read, BOOL, 0, 1, 1)                                                         \
@@ -208,6 +218,9 @@ WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, b
     X(TRANSPARENT, transparent, BOOL, 0, 1, 0)                                                     \
     X(IPV6_ONLY, ipv6_only, BOOL, 0, 1, 0)                                                         \
     X(PATH_MTU_DISCOVERY, path_mtu_discovery, COUNT, 0, 5, -1)                                     \
+    /* A client that binds to an address and port 0 gets the port with the connect: more of them   \
+     * than there are ports, as long as they go to different places. */                            \
+    X(BIND_ADDRESS_NO_PORT, bind_address_no_port, BOOL, 0, 1, 0)                                   \
     /* TCP. */                                                                                     \
     X(NO_DELAY, no_delay, BOOL, 0, 1, 1)                                                           \
     X(CORK, cork, BOOL, 0, 1, 0)                                                                   \
@@ -222,7 +235,7 @@ WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, b
     X(WINDOW_CLAMP_BYTES, window_clamp_bytes, BYTES, 0, INT32_MAX, -1)                             \
     X(SYN_COUNT, syn_count, COUNT, 1, 127, -1)                                                     \
     X(FAST_OPEN_CONNECT, fast_open_connect, BOOL, 0, 1, 0)                                         \
-    /* Seconds that close itself waits in the kernel; 0: it resets, -1: it does neither. */        \
+    /* Seconds that closing waits for the peer to have everything; 0: it resets, -1: neither. */   \
     X(CLOSE_LINGER_S, close_linger_s, COUNT, -1, 32767, -1)                                        \
     /* Listeners. */                                                                               \
     X(BACKLOG, backlog, COUNT, 1, INT32_MAX, 4096)                                                 \
@@ -237,6 +250,9 @@ WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, b
     X(MULTICAST_TTL, multicast_ttl, COUNT, 0, 255, 1)                                              \
     X(MULTICAST_LOOP, multicast_loop, BOOL, 0, 1, 1)                                               \
     X(MULTICAST_INTERFACE, multicast_interface, COUNT, 0, INT32_MAX, 0)                            \
+    /* Also what groups send that others on this machine have joined. */                           \
+    X(MULTICAST_ALL, multicast_all, BOOL, 0, 1, 1)                                                 \
+    X(RECEIVE_ORIGINAL, receive_original, BOOL, 0, 1, 0)                                           \
     /* Unix streams. */                                                                            \
     X(MAX_DESCRIPTORS, max_descriptors, COUNT, 0, 253, 0)
 
@@ -289,8 +305,11 @@ WEIR_API int weir_channel_set_options(weir_channel *channel, const weir_option_v
                                       size_t count, weir_error *error);
 
 /** Sets an option for the children that a channel will have: what a listener accepts gets it before
- * its handlers are added. The range is checked here; -ENOMEM, WEIR_ECLOSED. Before the channel is
- * registered, or on its loop: -EPERM elsewhere. */
+ * its handlers are added. What Linux passes on from a listening socket to those it accepts is set
+ * on the listener itself, where it counts for it, too, and can be read; a connection whose child
+ * cannot be given one of the others is closed, and counted as `failed` in weir_listener_stats.
+ * -EINVAL for a value out of range, -ENOPROTOOPT when no child can have it, what the kernel says,
+ * WEIR_ECLOSED, -ENOMEM. Before the channel is registered, or on its loop: -EPERM elsewhere. */
 WEIR_API int weir_channel_set_child_option(weir_channel *channel, weir_option option, int64_t value,
                                            weir_error *error);
 

@@ -12,10 +12,12 @@
 WEIR_BEGIN_DECLS
 
 /**
- * What a datagram channel reads and writes. Read: who sent it, and which address of this machine it
- * was sent to. Written: `recipient` says where to, none is where the channel is connected to;
- * `sender` says which address of this machine it should come from, none lets the kernel choose. To
- * a connected channel plain buffers can be written, too.
+ * What a datagram channel reads and writes. Read: who sent it, and which address it was sent to:
+ * one of this machine's, a multicast group or a broadcast address; with the option receive_original
+ * the one that it had before it was redirected here (TPROXY), with its port. Written: `recipient`
+ * says where to, none is where the channel is connected to; `sender` says which address of this
+ * machine it should come from, none lets the kernel choose. To a connected channel plain buffers
+ * can be written, too.
  *
  * On a channel for both families an IPv4 address that is read has the form of IPv6, as with a
  * listener's peers (see weir_address_unmap); in what is written both forms will do.
@@ -34,6 +36,7 @@ typedef struct weir_datagram {
     uint16_t segment_bytes; /* to be written: not 0 cuts the content into datagrams of so many bytes
                                in the kernel (UDP only, at most 64 of them) */
     bool is_truncated;      /* read, with the option deliver_truncated: it was longer */
+    bool is_broadcast;      /* read, by a channel that is bound to all addresses (IPv4) */
 } weir_datagram;
 
 WEIR_API extern const weir_msg_type weir_datagram_type;
@@ -43,8 +46,9 @@ WEIR_API extern const weir_msg_type weir_datagram_type;
 WEIR_API weir_datagram *weir_datagram_new(weir_buf *content, const weir_address *recipient,
                                           const weir_address *sender);
 
-/** The answer to one that was read: to its sender, from the address it was sent to, if that is not
- * a multicast group. NULL without memory, and then the content is still the caller's. */
+/** The answer to one that was read: to its sender, from the address it was sent to, unless that is
+ * a multicast group or a broadcast address. NULL without memory, and then the content is still the
+ * caller's. */
 WEIR_API weir_datagram *weir_datagram_answer(const weir_datagram *datagram, weir_buf *content);
 
 /** Joins or leaves a multicast group on an interface (its index; 0: the system's choice); with a

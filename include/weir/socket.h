@@ -18,6 +18,15 @@ WEIR_BEGIN_DECLS
  * then bind or connect it.
  */
 
+/*
+ * A channel that is bound to the path of a Unix socket takes the file away when it closes, if it is
+ * still its own. A socket that was left there by somebody who is gone is replaced; one that a
+ * socket of any process is bound to, listening or not, is not, and neither is anything else at the
+ * path: -EADDRINUSE. Two who find the same one left behind at the same moment may take it from each
+ * other: then the first one's path is the second one's. Names that begin with @ are the kernel's,
+ * and leave nothing.
+ */
+
 typedef enum weir_socket_kind {
     WEIR_SOCKET_STREAM,   /* TCP, a Unix stream, or local: bytes in order */
     WEIR_SOCKET_LISTENER, /* accepts such streams; its handlers read <weir/accepted.h> */

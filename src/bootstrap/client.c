@@ -45,7 +45,7 @@ static bool is_kernels(const weir_channel *channel, weir_option option)
 {
     int64_t value;
     return (int)option >= WEIR_OPTION_RECEIVE_BUFFER_BYTES &&
-           option != WEIR_OPTION_MAX_DESCRIPTORS &&
+           option != WEIR_OPTION_MAX_DESCRIPTORS && option != WEIR_OPTION_CLOSE_LINGER_S &&
            weir_channel_get_option(channel, option, &value) != -ENOPROTOOPT;
 }
 

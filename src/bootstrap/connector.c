@@ -348,6 +348,8 @@ static int set_socket_options(const connector *self, int fd, int family)
     int code = 0;
     for (size_t i = 0; i < self->config.option_count && code == 0; i++) {
         const weir_option_value *option = &self->config.options[i];
+        if (option->option == WEIR_OPTION_CLOSE_LINGER_S)
+            continue; /* who loses is closed at once; the channel will have it */
         code = weir__sockopt_set(sys, fd, family, option->option, option->value);
         if (code == -ENOPROTOOPT)
             code = 0; /* the channel's, or none of this family's: it will say so */
@@ -365,7 +367,7 @@ static int bind_local(const connector *self, attempt *at, int fd, int family)
         return 0;
     if (local == NULL || local->sa_family != family)
         return -EAFNOSUPPORT;
-    return family == AF_UNIX ? weir__claim_bind(sys, fd, SOCK_STREAM, &self->local, &at->claim)
+    return family == AF_UNIX ? weir__claim_bind(sys, fd, &self->local, &at->claim)
                              : sys->bind(sys, fd, local, (socklen_t)length);
 }
 

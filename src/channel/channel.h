@@ -38,6 +38,7 @@ struct weir_channel {
     _Atomic(uint32_t) unwritable;  /* reasons against writing, one bit each */
     _Atomic(bool) is_inbox_posted; /* its task is on its way */
     _Atomic(uint8_t) missed;       /* calls there was no memory for */
+    _Atomic(int16_t) lost;         /* why a write was, the last of them */
     _Atomic(weir_loop *) loop;     /* NULL before the first, and when it is over */
     _Atomic(weir_mpsc_node *) inbox;              /* calls from elsewhere, see inbox.c */
     _Atomic(size_t) inbox_bytes;                  /* of writes among them */
@@ -53,19 +54,20 @@ struct weir_channel {
     bool is_news_queued, is_writability_queued;
     bool is_told_unwritable;
     _Atomic(bool) is_auto_read, allows_half_closure, pauses_when_unwritable; /* others read them */
-    bool is_read_wanted;    /* somebody asked for a batch that has not begun */
-    bool is_reading;        /* the transport was told to read */
-    bool is_in_batch : 1;   /* between the first read and its end */
-    bool is_batch_open : 1; /* the same, also when nobody wants to read any more */
-    bool is_input_ended;    /* the other side sends no more */
-    bool is_output_ended;   /* no more writes */
-    bool is_output_shut;    /* and the other side was told */
-    bool has_kept;          /* calls that waited for a loop have not been performed */
-    bool is_telling_loss;   /* of a write, right now */
-    bool is_leaving;        /* deregistration is under way */
-    bool is_settling;       /* its handlers are being told that they have come */
-    bool is_held_by_loop;   /* the loop has a reference */
-    bool is_arriving;       /* it has got a new loop, which has not heard of it yet */
+    bool is_read_wanted;     /* somebody asked for a batch that has not begun */
+    bool is_reading;         /* the transport was told to read */
+    bool is_in_batch : 1;    /* between the first read and its end */
+    bool is_batch_open : 1;  /* the same, also when nobody wants to read any more */
+    bool is_input_ended;     /* the other side sends no more */
+    bool is_output_ended;    /* no more writes */
+    bool is_output_shut;     /* and the other side was told */
+    bool has_kept;           /* calls that waited for a loop have not been performed */
+    bool is_telling_loss;    /* of a write, right now */
+    bool is_leaving : 1;     /* deregistration is under way */
+    bool is_settling : 1;    /* its handlers are being told that they have come */
+    _Atomic(bool) is_losing; /* calls: any thread's. It was logged, and has not been better since */
+    bool is_held_by_loop;    /* the loop has a reference */
+    bool is_arriving;        /* it has got a new loop, which has not heard of it yet */
     bool has_place;
     uint8_t pauses;                          /* why it does not read */
     uint32_t away;                           /* events on their way to handlers elsewhere */

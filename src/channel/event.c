@@ -186,36 +186,42 @@ static inline __attribute__((always_inline)) void forward(weir_ctx *from, const 
         pass(from, event);
 }
 
-void weir__event_drop(weir_channel *channel, const weir_event *event, int code)
+/* What the loop has to make up for, so that somebody knows. */
+static uint8_t missed_with(const weir_event *event)
 {
     bool has_promise = event->promise != NULL;
-    if (event->msg != NULL)
-        weir_msg_release(event->msg);
-    weir__promise_end(event->promise, code);
     switch (event->kind) {
     case WEIR_OP_FLUSH:
-        weir__inbox_push_missed(channel, WEIR__MISSED_FLUSH);
-        break;
+        return WEIR__MISSED_FLUSH;
     case WEIR_OP_READ:
-        weir__inbox_push_missed(channel, WEIR__MISSED_READ);
-        break;
-    case WEIR_OP_WRITE:
-        if (!has_promise)
-            weir__inbox_push_missed(channel, WEIR__MISSED_WRITE);
-        break;
+        return WEIR__MISSED_READ;
     case WEIR_EV_READ:
     case WEIR_EV_ERROR:
     case WEIR_OP_CLOSE:
-        weir__inbox_push_missed(channel, WEIR__MISSED_CLOSE);
-        break;
+        return WEIR__MISSED_CLOSE;
+    case WEIR_OP_WRITE:
+        return has_promise ? 0 : WEIR__MISSED_WRITE;
     default:
-        /* Nobody would ever know that it is missing. */
-        if (!has_promise && !weir__event_is_inbound(event->kind))
-            weir__inbox_push_missed(channel, WEIR__MISSED_CLOSE);
-        break;
+        if (weir__event_is_inbound(event->kind))
+            return WEIR__MISSED_OTHER;
+        return has_promise ? 0 : WEIR__MISSED_CLOSE;
     }
-    if (!has_promise)
-        weir_log(WEIR_LOG_WARN, "channel", "%08llx: an event was lost: %s",
+}
+
+/* One that cannot be carried is mostly one of many: the log has the first, until it is better. */
+void weir__event_drop(weir_channel *channel, const weir_event *event, int code)
+{
+    bool has_promise = event->promise != NULL;
+    uint8_t missed = missed_with(event);
+    if (event->msg != NULL)
+        weir_msg_release(event->msg);
+    weir__promise_end(event->promise, code);
+    if (missed & WEIR__MISSED_WRITE)
+        atomic_store_explicit(&channel->lost, (int16_t)code, memory_order_relaxed);
+    if (missed != 0)
+        weir__inbox_push_missed(channel, missed);
+    if (!has_promise && !atomic_exchange_explicit(&channel->is_losing, true, memory_order_relaxed))
+        weir_log(WEIR_LOG_WARN, "channel", "%08llx: an event was lost, and maybe more: %s",
                  (unsigned long long)channel->id, weir_error_text(code));
 }
 

@@ -83,6 +83,8 @@ static bool has_more(weir_channel *channel)
 static void perform_missed(weir_channel *channel)
 {
     uint8_t missed = atomic_exchange_explicit(&channel->missed, 0, memory_order_seq_cst);
+    if (missed == 0 && atomic_load_explicit(&channel->is_losing, memory_order_relaxed))
+        atomic_store_explicit(&channel->is_losing, false, memory_order_relaxed);
     if (missed & WEIR__MISSED_WEIGH && !weir__channel_is_closing(channel))
         weir__channel_weigh(channel);
     if (missed & WEIR__MISSED_FLUSH)
@@ -90,7 +92,7 @@ static void perform_missed(weir_channel *channel)
     if (missed & WEIR__MISSED_READ)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_READ });
     if (missed & WEIR__MISSED_WRITE && !weir__channel_is_closing(channel))
-        weir__channel_lost(channel, -ENOBUFS);
+        weir__channel_lost(channel, atomic_load_explicit(&channel->lost, memory_order_relaxed));
     if (missed & WEIR__MISSED_CLOSE)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_CLOSE });
 }

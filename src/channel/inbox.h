@@ -20,8 +20,9 @@ enum {
     WEIR__MISSED_FLUSH = 1,
     WEIR__MISSED_READ = 2,
     WEIR__MISSED_CLOSE = 4,
-    WEIR__MISSED_WEIGH = 8, /* reasons against writing have changed */
-    WEIR__MISSED_WRITE = 16,
+    WEIR__MISSED_WEIGH = 8,  /* reasons against writing have changed */
+    WEIR__MISSED_WRITE = 16, /* because of the channel's `lost` */
+    WEIR__MISSED_OTHER = 32, /* which nobody can make up for */
 };
 void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);
 

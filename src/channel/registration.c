@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* How a channel comes to a loop, leaves it, and closes. */
+/* How a channel comes to a loop, leaves it, and goes to another. */
+#include "channel/registration.h"
+
 #include "base/alloc.h"
 #include "channel/extras.h"
 #include "channel/inbox.h"
@@ -20,141 +22,6 @@ static void give_place_back(weir_channel *channel)
     weir__group_give_back(channel->place->group, channel->place);
 }
 
-static void end_promise(weir_promise **promise, int code)
-{
-    weir_promise *ended = *promise;
-    *promise = NULL;
-    weir__promise_end(ended, code);
-    weir_promise_release(ended);
-}
-
-/* News ----------------------------------------------------------------------------------------- */
-
-static void hand_over(weir_channel *channel, weir_loop *loop, weir_promise *promise);
-static void queue_news(weir_channel *channel);
-
-/* It has come to the loop, or has become active: what waited goes on. */
-static void go_on(weir_channel *channel, weir_event_kind kind)
-{
-    if (kind == WEIR_EV_ACTIVE)
-        weir__pipeline_fire(channel, WEIR_EV_ACTIVE);
-    if (channel->is_read_wanted || (kind != WEIR_EV_ACTIVE && channel->is_auto_read))
-        weir__channel_read_now(channel);
-    if (weir__outbound_has_flushed(&channel->outbound) || channel->is_output_ended)
-        weir__channel_resume_output(channel);
-}
-
-/* Off its loop, does it know where to go? */
-static void go_elsewhere(weir_channel *channel)
-{
-    weir_channel_extras *extras = weir__channel_extras(channel);
-    if (extras == NULL || extras->move_to == NULL ||
-        weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_OPEN)
-        return;
-    if (channel->is_news_queued)
-        return; /* then it will be asked again, when nothing is left to be told here */
-    if (channel->resting > 0)
-        return; /* this loop frees handlers of its; when that is done, there is news */
-    if (channel->is_writability_queued) {
-        queue_news(channel); /* behind what is still to be told here */
-        return;
-    }
-    weir_loop *loop = extras->move_to;
-    weir_promise *promise = extras->move_promise;
-    extras->move_to = NULL;
-    extras->move_promise = NULL;
-    hand_over(channel, loop, promise);
-    weir__executor_release(&loop->base);
-    weir_promise_release(promise);
-}
-
-/* What was told has to come back from there before the end of everything is told. */
-static bool waits_for_handlers_elsewhere(const weir_channel *channel)
-{
-    return channel->away > 0 && weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_CLOSED &&
-           !channel->life.is_told_active && !channel->life.is_told_registered;
-}
-
-static void tell(weir_notice *notice)
-{
-    weir_channel *channel = WEIR_CONTAINER(notice, weir_channel, news);
-    const weir_transport *transport = channel->transport;
-    channel->is_news_queued = false;
-    while (!waits_for_handlers_elsewhere(channel)) {
-        switch (weir__lifecycle_news(&channel->life)) {
-        case WEIR_NEWS_REGISTERED:
-            weir__pipeline_fire(channel, WEIR_EV_REGISTERED);
-            if (transport->is_active != NULL && transport->is_active(channel))
-                weir__lifecycle_activate(&channel->life);
-            continue;
-        case WEIR_NEWS_ACTIVE:
-            go_on(channel, WEIR_EV_ACTIVE);
-            continue;
-        case WEIR_NEWS_AGAIN:
-            go_on(channel, WEIR_EV_REGISTERED);
-            continue;
-        case WEIR_NEWS_INACTIVE:
-            weir__pipeline_fire(channel, WEIR_EV_INACTIVE);
-            continue;
-        case WEIR_NEWS_UNREGISTERED:
-            weir__pipeline_fire(channel, WEIR_EV_UNREGISTERED);
-            continue;
-        case WEIR_NEWS_OVER:
-            weir__pipeline_remove_all(&channel->pipeline);
-            weir__channel_try_to_go(channel);
-            break;
-        case WEIR_NEWS_NONE:
-            go_elsewhere(channel); /* and from then on it is another thread's */
-            break;
-        }
-        break;
-    }
-    weir_channel_release(channel);
-}
-
-/* Behind the listeners of what was completed until now. */
-static void queue_news(weir_channel *channel)
-{
-    if (channel->is_news_queued)
-        return;
-    channel->is_news_queued = true;
-    channel->news.run = tell;
-    weir_channel_retain(channel);
-    weir__channel_queue_notice(channel, &channel->news);
-}
-
-void weir__channel_activate(weir_channel *channel)
-{
-    if (weir__lifecycle_activate(&channel->life) == 0)
-        queue_news(channel);
-}
-
-/* Closing -------------------------------------------------------------------------------------- */
-
-static void let_go(weir_channel *channel)
-{
-    bool was_held = channel->is_held_by_loop;
-    channel->is_held_by_loop = false;
-    weir__channel_set_loop(channel, NULL);
-    if (was_held)
-        weir_channel_release(channel);
-}
-
-/* It is over, and the last of its handlers is gone: the loop may end before its last reference. */
-void weir__channel_try_to_go(weir_channel *channel)
-{
-    weir_loop *loop = weir__channel_loop(channel);
-    weir_channel_state state = weir__lifecycle_state(&channel->life);
-    if (channel->resting == 0 && (state == WEIR_CHANNEL_OPEN || state == WEIR_CHANNEL_CLOSED))
-        queue_news(channel); /* it may have waited for that to go elsewhere, or to be over */
-    if (weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED ||
-        channel->resting > 0 || channel->away > 0 || loop == NULL)
-        return;
-    if (weir__list_is_linked(&channel->resident.node))
-        weir__loop_remove(loop, &channel->resident);
-    let_go(channel);
-}
-
 /* A move on its way keeps the loop it goes to. */
 static void plan_move(weir_channel_extras *extras, weir_loop *loop, weir_promise *promise)
 {
@@ -168,100 +35,15 @@ static void forget_move(weir_channel_extras *extras, int code)
     weir_loop *loop = extras->move_to;
     extras->move_to = NULL;
     give_place_back(extras->channel);
-    end_promise(&extras->move_promise, code);
+    weir__channel_end_promise(&extras->move_promise, code);
     weir__executor_release(&loop->base);
 }
 
-static void end_move(weir_channel *channel)
+void weir__channel_forget_move(weir_channel *channel)
 {
     weir_channel_extras *extras = weir__channel_extras(channel);
     if (extras != NULL && extras->move_to != NULL)
         forget_move(extras, WEIR_ECLOSED);
-}
-
-/* The last step: nothing is under way any more. */
-static void close_transport(weir_channel *channel)
-{
-    if (weir__lifecycle_closed(&channel->life) < 0)
-        return;
-    channel->transport->close(channel);
-    weir__outbound_fail(&channel->outbound, channel->spare, WEIR_ECLOSED);
-    channel->spare = NULL;
-    weir__finish_closed(channel);
-    end_move(channel);
-    end_promise(&channel->shutdown_promise, WEIR_ECLOSED);
-    end_promise(&channel->loop_promise, WEIR_ECLOSED);
-    weir__promises_complete(&channel->close_promises, 0);
-    weir__channel_tell_closed(channel);
-    queue_news(channel);
-}
-
-static void close_deferred(weir_deferred *deferred)
-{
-    close_transport(WEIR_CONTAINER(deferred, weir_channel, deferred));
-}
-
-void weir__channel_quiet(weir_channel *channel)
-{
-    if (weir__channel_is_closing(channel))
-        close_transport(channel);
-    else
-        weir__channel_try_to_leave(channel);
-}
-
-void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
-{
-    weir_channel_state state = weir__lifecycle_state(&channel->life);
-    if (state >= WEIR_CHANNEL_CLOSING) {
-        if (state == WEIR_CHANNEL_CLOSING)
-            weir__promises_add(&channel->close_promises, promise);
-        else
-            weir__promise_end(promise, 0);
-        return;
-    }
-    /* What was flushed gets one attempt; what fails in it finds the channel closing. */
-    bool has_flushed = weir__outbound_has_flushed(&channel->outbound);
-    weir__lifecycle_begin_close(&channel->life);
-    weir__promises_add(&channel->close_promises, promise);
-    if (state == WEIR_CHANNEL_ACTIVE && has_flushed)
-        channel->transport->flush(channel);
-    channel->is_reading = false;
-    if (state == WEIR_CHANNEL_OPEN) { /* on no loop, so nothing can be under way */
-        close_transport(channel);
-        if (weir__channel_loop(channel) == NULL)
-            weir__inbox_follow(channel, true); /* what waited for a loop fails */
-        return;
-    }
-    if (!channel->transport->quiesce(channel, true))
-        return; /* weir__channel_quiet follows */
-    channel->deferred.run = close_deferred;
-    if (!weir__loop_defer(weir__channel_loop(channel), &channel->deferred))
-        close_transport(channel);
-}
-
-static void evict(weir_resident *resident)
-{
-    weir__channel_close_now(WEIR_CONTAINER(resident, weir_channel, resident), NULL);
-}
-
-/* The loop ends though something is still under way: nobody will tell any more. */
-static void abandon(weir_resident *resident)
-{
-    close_transport(WEIR_CONTAINER(resident, weir_channel, resident));
-}
-
-static const weir_resident_type resident_type = { .evict = evict, .abandon = abandon };
-
-void weir__loop_each_channel(weir_loop *loop, void (*visit)(weir_channel *channel, void *arg),
-                             void *arg)
-{
-    weir_list_node *next;
-    for (weir_list_node *node = weir__list_first(&loop->residents); node != NULL; node = next) {
-        weir_resident *resident = WEIR_CONTAINER(node, weir_resident, node);
-        next = weir__list_next(&loop->residents, node);
-        if (resident->type == &resident_type)
-            visit(WEIR_CONTAINER(resident, weir_channel, resident), arg);
-    }
 }
 
 /* Coming --------------------------------------------------------------------------------------- */
@@ -277,7 +59,7 @@ static void refuse(weir_channel *channel, int code)
     weir_log(WEIR_LOG_WARN, "channel", "%08llx: " NOT_TAKEN ": %s", (unsigned long long)channel->id,
              weir_error_text(code));
     if (weir__lifecycle_begin_close(&channel->life) == 0)
-        close_transport(channel);
+        weir__channel_close_transport(channel);
     weir__promise_end(promise, code);
     weir_promise_release(promise);
 }
@@ -286,7 +68,7 @@ static int attach(weir_channel *channel, weir_loop *loop)
 {
     if (!weir_executor_is_current(&loop->base))
         return WEIR_ESHUTDOWN; /* it has ended, and somebody else performs what is left */
-    channel->resident.type = &resident_type;
+    channel->resident.type = &weir__channel_resident_type;
     int code = weir__loop_add(loop, &channel->resident);
     if (code == 0 && channel->transport->attach != NULL) {
         code = channel->transport->attach(channel);
@@ -301,7 +83,7 @@ void weir__channel_arrive(weir_channel *channel)
     channel->is_arriving = false;
     if (weir__channel_is_closing(channel)) {
         give_place_back(channel);
-        end_promise(&channel->loop_promise, WEIR_ECLOSED);
+        weir__channel_end_promise(&channel->loop_promise, WEIR_ECLOSED);
         return;
     }
     int code = attach(channel, weir__channel_loop(channel));
@@ -323,8 +105,8 @@ void weir__channel_arrive(weir_channel *channel)
     channel->is_settling = true;
     weir__pipeline_call_added(&channel->pipeline);
     channel->is_settling = false;
-    end_promise(&promise, 0);
-    queue_news(channel);
+    weir__channel_end_promise(&promise, 0);
+    weir__channel_queue_news(channel);
     weir__channel_try_to_leave(channel);
 }
 
@@ -358,7 +140,7 @@ static void hand_over_later(weir_channel *channel, weir_loop *loop, weir_promise
         return;
     }
     plan_move(extras, loop, promise);
-    queue_news(channel);
+    weir__channel_queue_news(channel);
 }
 
 /* On the loop that the channel was on, or, before the first, by who made it. */
@@ -546,9 +328,9 @@ void weir__channel_try_to_leave(weir_channel *channel)
     channel->spare = NULL;
     weir__loop_remove(weir__channel_loop(channel), &channel->resident);
     weir__lifecycle_deregister(&channel->life);
-    end_promise(&channel->loop_promise, 0);
+    weir__channel_end_promise(&channel->loop_promise, 0);
     /* The loop's reference goes when everything is told; until then the news hold one. */
-    queue_news(channel);
+    weir__channel_queue_news(channel);
     if (channel->is_held_by_loop) {
         channel->is_held_by_loop = false;
         weir_channel_release(channel);
@@ -565,6 +347,32 @@ void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise)
     channel->loop_promise = weir_promise_retain(promise);
     weir__channel_set_pause(channel, WEIR__PAUSE_LEAVING, true);
     weir__channel_try_to_leave(channel);
+}
+
+/* Moving --------------------------------------------------------------------------------------- */
+
+/* Off its loop, does it know where to go? */
+void weir__channel_go_elsewhere(weir_channel *channel)
+{
+    weir_channel_extras *extras = weir__channel_extras(channel);
+    if (extras == NULL || extras->move_to == NULL ||
+        weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_OPEN)
+        return;
+    if (channel->is_news_queued)
+        return; /* then it will be asked again, when nothing is left to be told here */
+    if (channel->resting > 0)
+        return; /* this loop frees handlers of its; when that is done, there is news */
+    if (channel->is_writability_queued) {
+        weir__channel_queue_news(channel); /* behind what is still to be told here */
+        return;
+    }
+    weir_loop *loop = extras->move_to;
+    weir_promise *promise = extras->move_promise;
+    extras->move_to = NULL;
+    extras->move_promise = NULL;
+    hand_over(channel, loop, promise);
+    weir__executor_release(&loop->base);
+    weir_promise_release(promise);
 }
 
 /* A handler may keep it from leaving. */

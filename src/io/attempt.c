@@ -136,26 +136,51 @@ static unsigned prepare_datagrams(weir_io_op *op, weir_io_arena *arena, unsigned
     return count;
 }
 
+/* To whom it was: the kernel may say it twice, to a socket for both families, or whose datagrams
+ * were sent to somebody else; then with a port, which is the better answer. */
+static void note_recipient(const struct cmsghdr *at, weir_address *recipient,
+                           weir_io_result *result)
+{
+    const void *data = CMSG_DATA(at);
+    bool has_port = result->recipient != NULL && weir_address_port(recipient) != 0;
+    if (at->cmsg_level == IPPROTO_IP && at->cmsg_type == IP_PKTINFO) {
+        struct in_pktinfo info;
+        memcpy(&info, data, sizeof info);
+        result->is_broadcast = info.ipi_spec_dst.s_addr != INADDR_ANY &&
+                               info.ipi_spec_dst.s_addr != info.ipi_addr.s_addr &&
+                               !IN_MULTICAST(ntohl(info.ipi_addr.s_addr));
+        if (result->recipient != NULL)
+            return;
+        weir__address_set_ipv4(recipient, info.ipi_addr, 0);
+    } else if (at->cmsg_level == IPPROTO_IPV6 && at->cmsg_type == IPV6_PKTINFO && !has_port) {
+        struct in6_pktinfo info;
+        memcpy(&info, data, sizeof info);
+        bool is_of_a_link = IN6_IS_ADDR_LINKLOCAL(&info.ipi6_addr);
+        weir__address_set_ipv6(recipient, info.ipi6_addr, is_of_a_link ? info.ipi6_ifindex : 0, 0);
+    } else if ((at->cmsg_level == IPPROTO_IP && at->cmsg_type == IP_ORIGDSTADDR) ||
+               (at->cmsg_level == IPPROTO_IPV6 && at->cmsg_type == IPV6_ORIGDSTADDR)) {
+        struct sockaddr_storage address;
+        size_t length = at->cmsg_len - CMSG_LEN(0);
+        memcpy(&address, data, length < sizeof address ? length : sizeof address);
+        if (weir_address_from_sockaddr(recipient, (struct sockaddr *)&address, (socklen_t)length) <
+            0)
+            return;
+    } else {
+        return;
+    }
+    result->recipient = recipient;
+}
+
 /* What the kernel says about a datagram besides its bytes. */
 static void read_control(struct msghdr *message, weir_address *recipient, weir_io_result *result)
 {
     for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at != NULL; at = CMSG_NXTHDR(message, at)) {
-        if (at->cmsg_level == IPPROTO_IP && at->cmsg_type == IP_PKTINFO) {
-            struct in_pktinfo info;
-            memcpy(&info, CMSG_DATA(at), sizeof info);
-            weir__address_set_ipv4(recipient, info.ipi_addr, 0);
-            result->recipient = recipient;
-        } else if (at->cmsg_level == IPPROTO_IPV6 && at->cmsg_type == IPV6_PKTINFO) {
-            struct in6_pktinfo info;
-            memcpy(&info, CMSG_DATA(at), sizeof info);
-            bool is_of_a_link = IN6_IS_ADDR_LINKLOCAL(&info.ipi6_addr);
-            weir__address_set_ipv6(recipient, info.ipi6_addr, is_of_a_link ? info.ipi6_ifindex : 0,
-                                   0);
-            result->recipient = recipient;
-        } else if (at->cmsg_level == IPPROTO_UDP && at->cmsg_type == UDP_GRO) {
+        if (at->cmsg_level == IPPROTO_UDP && at->cmsg_type == UDP_GRO) {
             int bytes;
             memcpy(&bytes, CMSG_DATA(at), sizeof bytes);
             result->segment_bytes = (uint16_t)bytes;
+        } else {
+            note_recipient(at, recipient, result);
         }
     }
 }

@@ -9,7 +9,7 @@
 #include <limits.h>
 
 #define WEIR_IO_MOST_DESCRIPTORS 253 /* that Linux takes in one message */
-#define WEIR_IO_CONTROL_SIZE 128     /* of what comes and goes with a datagram */
+#define WEIR_IO_CONTROL_SIZE 192     /* of what comes and goes with a datagram */
 
 typedef struct weir_io_control {
     _Alignas(struct cmsghdr) char bytes[WEIR_IO_CONTROL_SIZE];

@@ -86,9 +86,10 @@ typedef struct weir_io_result {
     socklen_t address_length;       /* of a datagram: the sender's */
 
     /* Of a datagram. */
-    const weir_address *recipient; /* NULL where the kernel does not say; without a port */
+    const weir_address *recipient; /* NULL where the kernel does not say; maybe without a port */
     uint16_t segment_bytes;        /* not 0: these are several, each so long, but for the last */
     bool is_truncated;             /* it was longer than the buffer */
+    bool is_broadcast;             /* the recipient is everybody, as far as the kernel says */
 
     /* Of a receive from a file with max_descriptors: on_done's to close. */
     const int *descriptors;

@@ -15,14 +15,18 @@ typedef struct weir_claim {
     char path[sizeof(struct sockaddr_un)];
 } weir_claim;
 
-/* Whether there is a socket at the path that nobody has bound any more: its owner is gone. */
-static bool is_stale(weir_sys *sys, int type, const char *path, const struct sockaddr *address,
+/*
+ * Whether there is a socket at the path that nobody has bound any more: its owner is gone. A
+ * datagram socket is sent to ask, whatever kind is there: to one of another kind, listening or not
+ * yet, the kernel says EPROTOTYPE, and ECONNREFUSED only where there is none.
+ */
+static bool is_stale(weir_sys *sys, const char *path, const struct sockaddr *address,
                      socklen_t length)
 {
     struct stat facts;
     if (sys->lstat(sys, path, &facts) < 0 || !S_ISSOCK(facts.st_mode))
         return false;
-    int probe = sys->socket(sys, AF_UNIX, type, 0);
+    int probe = sys->socket(sys, AF_UNIX, SOCK_DGRAM, 0);
     if (probe < 0)
         return false;
     int code = sys->connect(sys, probe, address, length);
@@ -30,8 +34,7 @@ static bool is_stale(weir_sys *sys, int type, const char *path, const struct soc
     return code == -ECONNREFUSED;
 }
 
-int weir__claim_bind(weir_sys *sys, int fd, int type, const weir_address *local,
-                     struct weir_claim **claim)
+int weir__claim_bind(weir_sys *sys, int fd, const weir_address *local, struct weir_claim **claim)
 {
     size_t length;
     const struct sockaddr *address = weir_address_sockaddr(local, &length);
@@ -44,7 +47,7 @@ int weir__claim_bind(weir_sys *sys, int fd, int type, const weir_address *local,
         return -ENOMEM;
     snprintf(self->path, sizeof self->path, "%.*s", (int)sizeof own.sun_path, own.sun_path);
     int code = sys->bind(sys, fd, address, (socklen_t)length);
-    if (code == -EADDRINUSE && is_stale(sys, type, self->path, address, (socklen_t)length)) {
+    if (code == -EADDRINUSE && is_stale(sys, self->path, address, (socklen_t)length)) {
         sys->unlink(sys, self->path);
         code = sys->bind(sys, fd, address, (socklen_t)length);
     }

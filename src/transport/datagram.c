@@ -17,10 +17,11 @@ typedef struct datagram_channel {
     weir_address local; /* while it is connected, the one that is used for that */
     weir_address bound; /* none: it was not, the kernel chooses */
     weir_retry retry;
-    _Atomic(uint32_t) max_bytes; /* others read these two */
+    _Atomic(uint32_t) max_bytes; /* others read these three */
     _Atomic(bool) delivers_truncated;
-    bool has_passed_on; /* something, in this batch */
-    bool is_offloading; /* the kernel may put several together */
+    _Atomic(int) multicast_interface; /* for IPv4: the kernel tells only its address, if that */
+    bool has_passed_on;               /* something, in this batch */
+    bool is_offloading;               /* the kernel may put several together */
     _Atomic(uint64_t) truncated, unreachable;
 } datagram_channel;
 
@@ -59,8 +60,10 @@ static void pass_on(datagram_channel *self, weir_buf *content, const weir_io_res
         if (weir_address_port(&self->local) == 0) /* the kernel has chosen one with a send */
             weir__socket_local_address(channel, &self->local);
         datagram->recipient = *result->recipient;
-        weir_address_set_port(&datagram->recipient, weir_address_port(&self->local));
+        if (weir_address_port(&datagram->recipient) == 0)
+            weir_address_set_port(&datagram->recipient, weir_address_port(&self->local));
     }
+    datagram->is_broadcast = result->is_broadcast;
     datagram->is_truncated = is_truncated;
     self->has_passed_on = true;
     weir__channel_read(channel, &datagram->msg);
@@ -154,6 +157,7 @@ static bool next_datagram(weir_io_op *op, unsigned n, weir_io_datagram *to, stru
                           int max)
 {
     weir_channel *channel = &weir__socket_of_out(op)->channel;
+    const datagram_channel *self = datagrams_of(channel);
     weir_msg *msg = weir__outbound_at(&channel->outbound, channel->spare, n);
     if (msg == NULL)
         return false;
@@ -164,7 +168,9 @@ static bool next_datagram(weir_io_op *op, unsigned n, weir_io_datagram *to, stru
         to->to = weir_address_kind_of(&datagram->recipient) != WEIR_ADDRESS_NONE
                      ? &datagram->recipient
                      : NULL;
-        to->from = &datagram->sender;
+        /* From where the socket is bound to they come anyway, and a broadcast address, which that
+         * may be, is nobody's to send from. */
+        to->from = weir_address_equal(&datagram->sender, &self->local) ? NULL : &datagram->sender;
         to->segment_bytes = datagram->segment_bytes;
     }
     size_t length = weir_buf_readable(content), covered = 0;
@@ -281,10 +287,10 @@ static void learn_address(datagram_channel *self)
     weir__socket_local_address(&self->socket.channel, &self->local);
     if (!weir_address_is_any(&self->local))
         return;
-    if (self->socket.family == AF_INET)
-        sys->setsockopt(sys, fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on);
-    else
+    if (self->socket.family == AF_INET6)
         sys->setsockopt(sys, fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
+    /* For both families as well: that alone tells a broadcast. */
+    sys->setsockopt(sys, fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on);
 }
 
 static int bind_now(datagram_channel *self, const weir_address *local)
@@ -414,6 +420,11 @@ static int datagram_set_option(weir_channel *channel, weir_option option, int64_
         code = weir__socket_set_option(channel, option, value);
         self->is_offloading = code == 0 ? value != 0 : self->is_offloading;
         break;
+    case WEIR_OPTION_MULTICAST_INTERFACE:
+        code = weir__socket_set_option(channel, option, value);
+        if (code == 0)
+            self->multicast_interface = (int)value;
+        return code;
     default:
         return weir__socket_set_option(channel, option, value);
     }
@@ -429,6 +440,8 @@ static int datagram_get_option(const weir_channel *channel, weir_option option, 
         *value = self->max_bytes;
     else if (option == WEIR_OPTION_DELIVER_TRUNCATED)
         *value = self->delivers_truncated;
+    else if (option == WEIR_OPTION_MULTICAST_INTERFACE && self->socket.family == AF_INET)
+        *value = self->multicast_interface;
     else
         return weir__socket_get_option(channel, option, value);
     return 0;

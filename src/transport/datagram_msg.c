@@ -34,13 +34,13 @@ weir_datagram *weir_datagram_new(weir_buf *content, const weir_address *recipien
     self->recipient = recipient != NULL ? *recipient : (weir_address){ 0 };
     self->sender = sender != NULL ? *sender : (weir_address){ 0 };
     self->segment_bytes = 0;
-    self->is_truncated = false;
+    self->is_truncated = self->is_broadcast = false;
     return self;
 }
 
 weir_datagram *weir_datagram_answer(const weir_datagram *datagram, weir_buf *content)
 {
-    /* Nobody is a group: that answer comes from where the kernel chooses. */
-    bool is_to_group = weir_address_is_multicast(&datagram->recipient);
-    return weir_datagram_new(content, &datagram->sender, is_to_group ? NULL : &datagram->recipient);
+    /* Nobody is a group, or everybody: that answer comes from where the kernel chooses. */
+    bool is_to_many = datagram->is_broadcast || weir_address_is_multicast(&datagram->recipient);
+    return weir_datagram_new(content, &datagram->sender, is_to_many ? NULL : &datagram->recipient);
 }

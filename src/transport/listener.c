@@ -207,7 +207,10 @@ static weir_msg *make_child(listener *self, const weir_io_result *result)
     }
     atomic_fetch_add(&self->connections, 1);
     remember_remote(weir__socket_of(child), result);
-    weir_msg *msg = weir__channel_inherit(child) == 0 ? weir__accepted_new(child) : NULL;
+    int code = weir__lingering_set(weir__socket_of(child), weir__lingering_seconds(&self->socket));
+    if (code == 0)
+        code = weir__channel_inherit(child);
+    weir_msg *msg = code == 0 ? weir__accepted_new(child) : NULL;
     if (msg == NULL)
         weir_channel_release(child); /* which closes it */
     return msg;

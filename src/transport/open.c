@@ -131,6 +131,20 @@ static int examine(weir_sys *sys, weir_socket_kind kind, int fd, int *family)
     return *family == AF_UNIX ? length > sizeof(sa_family_t) : weir_address_port(&local) != 0;
 }
 
+/* How long it takes to close, if somebody has set that. Without the memory for it the descriptor
+ * stays the caller's. */
+static int learn_linger(weir_channel *channel, weir_sys *sys, int fd, int family)
+{
+    int64_t seconds = 0;
+    weir__sockopt_get(sys, fd, family, WEIR_OPTION_CLOSE_LINGER_S, &seconds);
+    int code = family != AF_UNIX ? weir__lingering_set(weir__socket_of(channel), (int)seconds) : 0;
+    if (code < 0) {
+        weir__socket_withdraw(weir__socket_of(channel));
+        weir_channel_release(channel);
+    }
+    return code;
+}
+
 int weir__channel_adopt(weir_channel **channel, weir_sys *sys, weir_socket_kind kind, int fd,
                         weir_error *error)
 {
@@ -145,6 +159,8 @@ int weir__channel_adopt(weir_channel **channel, weir_sys *sys, weir_socket_kind 
             weir__sockopt_set(sys, fd, family, WEIR_OPTION_NO_DELAY, 1);
         if (code == 0)
             code = make(channel, sys, kind, fd, family, is_active);
+        if (code == 0)
+            code = learn_linger(*channel, sys, fd, family);
     }
     return code < 0 ? weir_error_set(error, code, "socket", "descriptor %d is no %s for us: %s", fd,
                                      kind_names[kind], weir_error_text(code))

@@ -52,7 +52,7 @@ bool weir__socket_is_active(const weir_channel *channel)
 
 static bool is_busy(const weir_socket *self)
 {
-    return self->is_attached && self->file.in_flight > 0;
+    return self->is_lingering || (self->is_attached && self->file.in_flight > 0);
 }
 
 /* A channel that closes does not wait for a relay, which may wait for somebody else's bytes. */
@@ -74,7 +74,8 @@ bool weir__socket_quiesce(weir_channel *channel, bool is_closing)
     weir_socket *self = weir__socket_of(channel);
     if (is_closing && self->is_relay)
         weir__relaying_stop(self->extras->relaying);
-    self->is_quiescing = is_busy(self) || is_relaying(self);
+    self->is_quiescing = is_busy(self) || is_relaying(self) ||
+                         (is_closing && weir__lingering_begin(self, true));
     if (!self->is_quiescing)
         return true;
     cancel(self, &self->in);
@@ -91,28 +92,26 @@ bool weir__socket_landed(weir_socket *self)
 {
     if (!self->is_quiescing)
         return false;
-    if (!is_busy(self) && !is_relaying(self)) {
-        self->is_quiescing = false;
-        weir__channel_quiet(&self->channel);
-    }
+    bool is_closing = weir__channel_is_closing(&self->channel);
+    if (is_busy(self) || is_relaying(self) || (is_closing && weir__lingering_begin(self, true)))
+        return true;
+    self->is_quiescing = false;
+    weir__channel_quiet(&self->channel);
     return true;
 }
 
-/* Others may be asking the descriptor something, under the lock: it is not theirs any more from
- * then on. Closing itself may take a while. */
-void weir__socket_close(weir_channel *channel)
+/* Others ask it under the lock. */
+bool weir__socket_withdraw(weir_socket *self)
 {
-    weir_socket *self = weir__socket_of(channel);
-    weir__channel_lock(channel);
+    weir__channel_lock(&self->channel);
     bool was_open = self->is_open;
     self->is_open = false;
-    weir__channel_unlock(channel);
-    if (!was_open)
-        return;
-    if (self->extras != NULL)
-        weir__claim_end(self->sys, self->extras->claim);
-    weir__free(self->extras);
-    self->extras = NULL;
+    weir__channel_unlock(&self->channel);
+    return was_open;
+}
+
+static void close_descriptor(weir_socket *self)
+{
     if (self->is_attached) {
         weir_io *io = weir__socket_io(self);
         io->type->close_file(io, &self->file);
@@ -120,6 +119,19 @@ void weir__socket_close(weir_channel *channel)
         self->sys->close(self->sys, self->file.fd);
     }
     self->is_attached = false;
+}
+
+void weir__socket_close(weir_channel *channel)
+{
+    weir_socket *self = weir__socket_of(channel);
+    if (self->extras != NULL)
+        weir__claim_end(self->sys, self->extras->claim);
+    if (!weir__lingering_begin(self, false) && weir__socket_withdraw(self))
+        close_descriptor(self);
+    if (self->extras != NULL)
+        weir__free(self->extras->lingering);
+    weir__free(self->extras);
+    self->extras = NULL;
     if (channel->parent != NULL)
         weir__listener_child_closed(channel->parent);
 }
@@ -179,13 +191,9 @@ int weir__socket_bind(weir_socket *self, const weir_address *local)
     if (address == NULL)
         return -EINVAL;
     if (weir_address_kind_of(local) == WEIR_ADDRESS_UNIX) {
-        int type = 0;
-        socklen_t size = sizeof type;
-        self->sys->getsockopt(self->sys, self->file.fd, SOL_SOCKET, SO_TYPE, &type, &size);
         weir_socket_extras *extras = weir__socket_need_extras(self);
-        return extras != NULL
-                   ? weir__claim_bind(self->sys, self->file.fd, type, local, &extras->claim)
-                   : -ENOMEM;
+        return extras != NULL ? weir__claim_bind(self->sys, self->file.fd, local, &extras->claim)
+                              : -ENOMEM;
     }
     return self->sys->bind(self->sys, self->file.fd, address, (socklen_t)length);
 }
@@ -253,7 +261,13 @@ int weir__socket_set_option(weir_channel *channel, weir_option option, int64_t v
     weir_socket *self = weir__socket_of(channel);
     if (!has_option(self, option))
         return -ENOPROTOOPT;
-    return weir__sockopt_set(self->sys, self->file.fd, self->family, option, value);
+    bool is_linger = option == WEIR_OPTION_CLOSE_LINGER_S && self->family != AF_UNIX;
+    int code = is_linger && value > 0 ? weir__lingering_reserve(self) : 0;
+    if (code == 0)
+        code = weir__sockopt_set(self->sys, self->file.fd, self->family, option, value);
+    if (code == 0 && is_linger)
+        weir__lingering_set(self, (int)value);
+    return code;
 }
 
 int weir__socket_get_option(const weir_channel *channel, weir_option option, int64_t *value)

@@ -35,6 +35,7 @@ typedef struct weir_socket {
     bool is_quiescing;                /* the channel waits for the end of what is under way */
     bool is_relayed;                  /* what comes in goes somewhere else, see relay.c */
     bool is_relay;                    /* what goes out comes from there */
+    bool is_lingering;                /* the descriptor is being closed, see lingering.c */
     uint8_t family;                   /* AF_INET, AF_INET6, AF_UNIX */
     _Atomic(uint8_t) max_descriptors; /* others read it */
 
@@ -46,9 +47,10 @@ typedef struct weir_socket {
 } weir_socket;
 
 typedef struct weir_socket_extras {
-    struct weir_claim *claim;       /* of the path it is bound to; NULL: there is none */
-    struct weir_sending *sending;   /* of what is not bytes; NULL until there was any */
-    struct weir_relaying *relaying; /* what sends to it in place of the channel, see relay.c */
+    struct weir_claim *claim;         /* of the path it is bound to; NULL: there is none */
+    struct weir_sending *sending;     /* of what is not bytes; NULL until there was any */
+    struct weir_relaying *relaying;   /* what sends to it in place of the channel, see relay.c */
+    struct weir_lingering *lingering; /* for a close that waits; NULL: it does not */
 } weir_socket_extras;
 
 static inline weir_socket *weir__socket_of(const weir_channel *channel)
@@ -77,6 +79,9 @@ void weir__socket_init(weir_socket *self, const weir_transport *transport, weir_
 
 /* NULL without memory. */
 weir_socket_extras *weir__socket_need_extras(weir_socket *self);
+
+/* The descriptor, which others may be asking something, is not theirs any more: whether it was. */
+bool weir__socket_withdraw(weir_socket *self);
 
 /* Functions of a transport. */
 int weir__socket_attach(weir_channel *channel);
@@ -118,10 +123,9 @@ int weir__sockopt_get(weir_sys *sys, int fd, int family, weir_option option, int
 bool weir__sockopt_is_inherited(int family, weir_option option);
 bool weir__sockopt_is_for(weir_socket_kind kind, int family, weir_option option);
 
-/* The path of a socket file, see claim.c: bound, replacing one that nobody listens on any more, and
+/* The path of a socket file, see claim.c: bound, replacing one that nobody has any more, and
  * taken away with its owner if it is still the same. */
-int weir__claim_bind(weir_sys *sys, int fd, int type, const weir_address *local,
-                     struct weir_claim **claim);
+int weir__claim_bind(weir_sys *sys, int fd, const weir_address *local, struct weir_claim **claim);
 void weir__claim_end(weir_sys *sys, struct weir_claim *claim);
 
 /* The kinds, each in a file of its own. The descriptor is theirs when they succeed. */
@@ -140,6 +144,16 @@ void weir__listener_child_closed(weir_channel *listener);
 /* Of several listeners on one port, that one gets a connection whose number is the CPU's it came in
  * on. -EOPNOTSUPP when it is no TCP listener. Any thread. */
 int weir__listener_steer(weir_channel *listener, uint32_t sockets);
+
+/* The option close_linger_s, see lingering.c: -ENOMEM without the memory that closing must not
+ * need; and what it is. */
+int weir__lingering_reserve(weir_socket *self);
+int weir__lingering_set(weir_socket *self, int seconds);
+int weir__lingering_seconds(const weir_socket *self);
+
+/* Nothing is under way: closes the descriptor in the background, if that may take its time. Whether
+ * it does; then weir__socket_landed follows when it is awaited. */
+bool weir__lingering_begin(weir_socket *self, bool is_awaited);
 
 /* The same as weir_channel_new, with the system calls of a loop. */
 int weir__channel_open(weir_channel **channel, weir_sys *sys, weir_socket_kind kind,

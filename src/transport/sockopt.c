@@ -39,6 +39,7 @@ static const sockopt table[WEIR_OPTIONS_END] = {
     [WEIR_OPTION_IPV6_ONLY] = { INET, true, 0, 0, IPPROTO_IPV6, IPV6_V6ONLY },
     [WEIR_OPTION_PATH_MTU_DISCOVERY] = { INET, true, IPPROTO_IP, IP_MTU_DISCOVER, IPPROTO_IPV6,
                                          IPV6_MTU_DISCOVER },
+    [WEIR_OPTION_BIND_ADDRESS_NO_PORT] = { INET, false, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0, 0 },
     [WEIR_OPTION_NO_DELAY] = { INET, true, IPPROTO_TCP, TCP_NODELAY, 0, 0 },
     [WEIR_OPTION_CORK] = { INET, true, IPPROTO_TCP, TCP_CORK, 0, 0 },
     [WEIR_OPTION_QUICK_ACK] = { INET, false, IPPROTO_TCP, TCP_QUICKACK, 0, 0 },
@@ -63,6 +64,10 @@ static const sockopt table[WEIR_OPTIONS_END] = {
                                      IPV6_MULTICAST_LOOP },
     [WEIR_OPTION_MULTICAST_INTERFACE] = { INET, false, IPPROTO_IP, IP_MULTICAST_IF, IPPROTO_IPV6,
                                           IPV6_MULTICAST_IF },
+    [WEIR_OPTION_MULTICAST_ALL] = { INET, false, IPPROTO_IP, IP_MULTICAST_ALL, IPPROTO_IPV6,
+                                    IPV6_MULTICAST_ALL },
+    [WEIR_OPTION_RECEIVE_ORIGINAL] = { INET, false, IPPROTO_IP, IP_RECVORIGDSTADDR, IPPROTO_IPV6,
+                                       IPV6_RECVORIGDSTADDR },
 };
 
 /* NULL when sockets of that family do not have it. */
@@ -92,6 +97,7 @@ bool weir__sockopt_is_for(weir_socket_kind kind, int family, weir_option option)
         return false;
     switch (option) {
     case WEIR_OPTION_FAST_OPEN_CONNECT:
+    case WEIR_OPTION_BIND_ADDRESS_NO_PORT:
         return kind == WEIR_SOCKET_STREAM;
     case WEIR_OPTION_DEFER_ACCEPT_S:
     case WEIR_OPTION_FAST_OPEN:
@@ -101,6 +107,8 @@ bool weir__sockopt_is_for(weir_socket_kind kind, int family, weir_option option)
     case WEIR_OPTION_MULTICAST_TTL:
     case WEIR_OPTION_MULTICAST_LOOP:
     case WEIR_OPTION_MULTICAST_INTERFACE:
+    case WEIR_OPTION_MULTICAST_ALL:
+    case WEIR_OPTION_RECEIVE_ORIGINAL:
         return kind == WEIR_SOCKET_DATAGRAM;
     default:
         return true;
@@ -131,8 +139,6 @@ int weir__sockopt_get(weir_sys *sys, int fd, int family, weir_option option, int
     socklen_t length = is_linger ? sizeof linger : sizeof number;
     if (find(family, option, &level, &name) == NULL)
         return -ENOPROTOOPT;
-    if (option == WEIR_OPTION_MULTICAST_INTERFACE && family == AF_INET)
-        return -ENOPROTOOPT; /* Linux tells an address of it, if that, and not which it is */
     int code = sys->getsockopt(sys, fd, level, name, is_linger ? (void *)&linger : &number,
                                &length);
     if (code < 0)

@@ -846,6 +846,7 @@ static void options_and_attributes_are_set(void **state)
         { WEIR_OPTION_RECEIVE_BUFFER_BYTES, 20000 },
         { WEIR_OPTION_AUTO_READ, 0 },
         { WEIR_OPTION_MAX_OUTBOUND_BYTES, 12345 },
+        { WEIR_OPTION_CLOSE_LINGER_S, 17 },
     };
     int there;
     weir_attr_value attrs[] = { { &plain_key, &there } };
@@ -869,7 +870,11 @@ static void options_and_attributes_are_set(void **state)
                          0);
         assert_int_equal(value, 12345);
         assert_ptr_equal(weir_channel_attr(channel, &plain_key), &there);
+        assert_int_equal(weir_channel_get_option(channel, WEIR_OPTION_CLOSE_LINGER_S, &value), 0);
+        assert_int_equal(value, 17);
+        assert_int_equal(weir__lingering_seconds(weir__socket_of(channel)), 17);
         close_and_release(channel);
+        assert_int_equal(weir_executor_global_wait_idle(WEIR_MS(20000)), 0);
         /* By default. */
         channel = connect_to(group, NULL, to.text);
         assert_int_equal(socket_number(channel, IPPROTO_TCP, TCP_NODELAY), 1);

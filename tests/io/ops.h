@@ -310,7 +310,7 @@ static inline void assert_expected(void)
 
 static inline void note_result(const probe *self, const weir_io_result *result)
 {
-    static const char signs[] = "+<^>?~";
+    static const char signs[] = "+<^>?~<<>>>>";
     char what[64];
     char sign = signs[self->op.kind];
     const char *stop = result->is_armed ? "" : ".";

@@ -431,6 +431,63 @@ static void connect_is_told_before_data(void **state)
     assert_int_equal(close(listener), 0);
 }
 
+/* Splicing ----------------------------------------------------------------------------------- */
+
+static int splice_in(owner *self, int pipe_end)
+{
+    self->in.op.splice.fd = pipe_end;
+    self->in.op.splice.length = 1 << 16;
+    return submit(&self->in, WEIR_IO_SPLICE_IN);
+}
+
+static int splice_out(owner *self, int pipe_end, uint32_t length)
+{
+    self->out.op.splice.fd = pipe_end;
+    self->out.op.splice.length = length;
+    return submit(&self->out, WEIR_IO_SPLICE_OUT);
+}
+
+/* What comes in goes out again, through a pipe; when there is no room it waits, and is told the
+ * end.
+ */
+static void bytes_go_round_through_a_pipe(void **state)
+{
+    (void)state;
+    owner a = { .name = "a" };
+    int peer = own_half_of_pair(&a), ends[2];
+    char bytes[16];
+    assert_int_equal(sys->pipe(sys, ends), 0);
+    assert_int_equal(splice_in(&a, ends[1]), WEIR_IO_PENDING);
+    turn();
+    assert_int_equal(a.in.results, 0);
+    write_all(peer, "hello", 5);
+    TURN_UNTIL(a.in.finals == 1);
+    assert_int_equal(a.in.last, 5);
+    assert_int_equal(splice_out(&a, ends[0], 5), 5);
+    assert_int_equal(recv(peer, bytes, sizeof bytes, MSG_DONTWAIT), 5);
+    assert_memory_equal(bytes, "hello", 5);
+
+    size_t before = fill(a.file.fd);
+    write_all(peer, "again", 5);
+    assert_int_equal(splice_in(&a, ends[1]), WEIR_IO_PENDING);
+    TURN_UNTIL(a.in.finals == 2);
+    assert_int_equal(splice_out(&a, ends[0], 5), WEIR_IO_PENDING);
+    assert_quiet();
+    assert_int_equal(drain(peer), before);
+    TURN_UNTIL(a.out.finals == 1);
+    assert_int_equal(a.out.last, 5);
+    assert_int_equal(recv(peer, bytes, sizeof bytes, MSG_DONTWAIT), 5);
+    assert_memory_equal(bytes, "again", 5);
+
+    assert_int_equal(splice_in(&a, ends[1]), WEIR_IO_PENDING);
+    assert_int_equal(close(peer), 0);
+    TURN_UNTIL(a.in.finals == 3);
+    assert_int_equal(a.in.last, 0);
+    disown(&a);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +512,7 @@ int main(void)
         io_cases(a_cancelled_send_sends_nothing),
         io_cases(s105_write_before_read),
         io_cases(connect_is_told_before_data),
+        io_cases(bytes_go_round_through_a_pipe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

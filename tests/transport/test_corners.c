@@ -37,6 +37,41 @@ static void registration_with_a_group_that_is_freed_meanwhile(void **state)
     close(peer);
 }
 
+static void deregister_in_first_read(record *self, weir_ctx *ctx, const char *event)
+{
+    if (strcmp(event, "read") == 0 && atomic_load(&self->reads) == 0)
+        weir_channel_deregister(weir_ctx_channel(ctx), NULL);
+}
+
+/* Without auto_read: the batch in which it leaves the loop has its end, and was one. */
+static void one_read_is_one_batch_also_when_the_channel_leaves_in_it(void **state)
+{
+    (void)state;
+    record seen = { .then = deregister_in_first_read };
+    int peer;
+    weir_channel *channel = half_pair(TCP, &seen, &peer);
+    set_option(channel, WEIR_OPTION_AUTO_READ, 0);
+    assert_int_equal(register_it(channel), 0);
+    WAIT_FOR(weir_channel_is_active(channel));
+    weir_channel_read(channel);
+    peer_send(peer, "one", 3);
+    WAIT_FOR(atomic_load(&seen.completes) == 1);
+    WAIT_FOR(weir_channel_get_state(channel) == WEIR_CHANNEL_OPEN);
+    assert_int_equal(register_it(channel), 0);
+    weir_channel_read(channel);
+    peer_send(peer, "two", 3);
+    WAIT_FOR(atomic_load(&seen.completes) == 2);
+    peer_send(peer, "three", 5);
+    assert_idle(channel); /* nobody asked for a third */
+    assert_int_equal(atomic_load(&seen.reads), 2);
+    assert_int_equal(atomic_load(&seen.completes), 2);
+    weir_channel_read(channel);
+    WAIT_FOR(atomic_load(&seen.completes) == 3);
+    assert_string_equal(seen.text, "onetwothree");
+    end_channel(channel);
+    close(peer);
+}
+
 /* SIGPIPE by sendfile, on a thread that is not weir's. */
 static void send_file_to_nobody(void)
 {
@@ -289,6 +324,48 @@ static void a_multicast_is_answered_by_a_channel_for_both(void **state)
     answer_to("[::]:0", "224.0.0.251:1", "224.0.0.251");
 }
 
+static weir_promise *send_to(weir_channel *channel, const struct sockaddr_un *to, socklen_t length)
+{
+    weir_address address;
+    weir_promise *promise = promise_of(channel);
+    assert_int_equal(weir_address_from_sockaddr(&address, (const struct sockaddr *)to, length), 0);
+    weir_datagram *datagram = weir_datagram_new((weir_buf *)text_msg("hello"), &address, NULL);
+    assert_non_null(datagram);
+    weir_channel_write_and_flush(channel, &datagram->msg, promise);
+    return promise;
+}
+
+/* A queue that is full with what others have sent: the kernel does not say when there is room. */
+static void a_full_receiver_holds_up_nobody_else(void **state)
+{
+    (void)state;
+    struct sockaddr_un full, other;
+    socklen_t full_length, other_length;
+    int full_fd = bound_datagrams("full", &full, &full_length);
+    int other_fd = bound_datagrams("other", &other, &other_length);
+    int filler = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    fill_up(filler, &full, full_length);
+    char name[64];
+    snprintf(name, sizeof name, "unix:@weir-corners-%d-own", (int)getpid());
+    weir_address own = address_of(name);
+    weir_channel *channel = new_channel(WEIR_SOCKET_DATAGRAM, &own);
+    assert_int_equal(register_it(channel), 0);
+    assert_int_equal(bind_to(channel, &own), 0);
+    weir_promise *first = send_to(channel, &full, full_length);
+    weir_promise *second = send_to(channel, &other, other_length);
+    assert_int_equal(outcome(first), -ENOBUFS);
+    assert_int_equal(outcome(second), 0);
+    assert_idle(channel);
+    peer_expect_text(other_fd, "hello");
+    empty(full_fd);
+    assert_int_equal(outcome(send_to(channel, &full, full_length)), 0);
+    peer_expect_text(full_fd, "hello");
+    end_channel(channel);
+    close(full_fd);
+    close(other_fd);
+    close(filler);
+}
+
 /* Connected, the kernel says when there is room. */
 static void a_full_receiver_that_is_connected(void **state)
 {
@@ -370,6 +447,8 @@ int main(void)
         socket_cases(options_are_read_by_another_thread),
         socket_cases(children_of_an_adopted_listener_have_no_delay),
         epoll_case(a_multicast_is_answered_by_a_channel_for_both),
+        socket_cases(one_read_is_one_batch_also_when_the_channel_leaves_in_it),
+        socket_cases(a_full_receiver_holds_up_nobody_else),
         socket_cases(a_full_receiver_that_is_connected),
         epoll_case(the_reserve_is_made_again_when_there_are_descriptors),
     };

@@ -544,6 +544,94 @@ static void broadcast_wants_its_option(void **state)
     end_group(group);
 }
 
+/* Asks everybody, and is answered by the one who hears it. */
+static void everybody_asked(void **state, const char *at)
+{
+    weir_group *group = group_of(state, 2);
+    end *asker = end_bound(group, "127.0.0.1:0"), *server = end_bound(group, at);
+    weir_address all = address_of("127.255.255.255:0"), of_server = local_of(server->channel);
+    weir_address_set_port(&all, weir_address_port(&of_server));
+    set_option(asker->channel, WEIR_OPTION_BROADCAST, 1);
+    settle_channel(asker->channel);
+    assert_int_equal(send_text(asker->channel, "?", &all), 0);
+    WAIT_FOR(atomic_load(&server->count) == 1);
+    const weir_datagram *question = datagram_at(server, 0);
+    weir_address recipient = question->recipient;
+    weir_address_unmap(&recipient);
+    assert_address(&recipient, &all);
+    assert_int_equal(question->is_broadcast, weir_address_is_any(&of_server));
+    weir_datagram *answer = weir_datagram_answer(question, text_buf("!"));
+    weir_promise *promise = weir_channel_promise(server->channel);
+    weir_channel_write_and_flush(server->channel, &answer->msg, promise);
+    assert_int_equal(end_of(promise), 0);
+    WAIT_FOR(atomic_load(&asker->count) == 1);
+    assert_true(got(asker, 0, "!"));
+    assert_false(datagram_at(asker, 0)->is_broadcast);
+    end_close(asker);
+    end_close(server);
+    end_group(group);
+}
+
+static void an_answer_to_a_broadcast_arrives(void **state)
+{
+    everybody_asked(state, "0.0.0.0:0");
+    everybody_asked(state, ":0");
+    everybody_asked(state, "127.255.255.255:0");
+}
+
+/* Nothing is redirected here, so the original is what it is; but the kernel says it, and nothing of
+ * what else comes along is lost over it. */
+static void original_recipients(void **state, const char *at, const char *asked)
+{
+    weir_group *group = group_of(state, 1);
+    end *a = end_bound(group, asked), *b = end_open(group, at);
+    set_option(b->channel, WEIR_OPTION_RECEIVE_ORIGINAL, 1);
+    set_option(b->channel, WEIR_OPTION_RECEIVE_OFFLOAD, 1);
+    assert_int_equal(bind_to(b->channel, at), 0);
+    weir_address to = address_of(asked), of_b = local_of(b->channel);
+    weir_address_set_port(&to, weir_address_port(&of_b));
+    assert_int_equal(send_text(a->channel, "?", &to), 0);
+    WAIT_FOR(atomic_load(&b->count) == 1);
+    weir_address recipient = datagram_at(b, 0)->recipient;
+    weir_address_unmap(&recipient);
+    assert_address(&recipient, &to);
+    end_close(a);
+    end_close(b);
+    end_group(group);
+}
+
+static void the_original_recipient_is_told(void **state)
+{
+    original_recipients(state, "127.0.0.1:0", "127.0.0.1:0");
+    original_recipients(state, "0.0.0.0:0", "127.0.0.1:0");
+    original_recipients(state, "[::1]:0", "[::1]:0");
+    original_recipients(state, "[::]:0", "[::1]:0");
+    original_recipients(state, ":0", "127.0.0.1:0");
+}
+
+static void options_can_be_read_back(void **state)
+{
+    static const weir_option_value values[] = {
+        { WEIR_OPTION_BROADCAST, 1 },      { WEIR_OPTION_MULTICAST_TTL, 7 },
+        { WEIR_OPTION_MULTICAST_LOOP, 0 }, { WEIR_OPTION_MULTICAST_INTERFACE, 1 },
+        { WEIR_OPTION_MULTICAST_ALL, 0 },  { WEIR_OPTION_RECEIVE_ORIGINAL, 1 },
+    };
+    static const char *const families[] = { "127.0.0.1:0", "[::1]:0" };
+    weir_group *group = group_of(state, 1);
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        end *a = end_open(group, families[i]);
+        for (size_t j = 0; j < sizeof values / sizeof *values; j++) {
+            int64_t value = -1;
+            set_option(a->channel, values[j].option, values[j].value);
+            settle_channel(a->channel);
+            assert_int_equal(weir_channel_get_option(a->channel, values[j].option, &value), 0);
+            assert_int_equal(value, values[j].value);
+        }
+        end_close(a);
+    }
+    end_group(group);
+}
+
 /* Reading -------------------------------------------------------------------------------------- */
 
 static void without_auto_read_each_read_brings_one(void **state)
@@ -678,6 +766,9 @@ int main(void)
         ON_EVERY_BACKEND(with_offload_the_limit_is_for_each_datagram),
         ON_EVERY_BACKEND(unix_datagrams_have_no_segments),
         ON_EVERY_BACKEND(broadcast_wants_its_option),
+        ON_EVERY_BACKEND(an_answer_to_a_broadcast_arrives),
+        ON_EVERY_BACKEND(the_original_recipient_is_told),
+        ON_EVERY_BACKEND(options_can_be_read_back),
         ON_EVERY_BACKEND(without_auto_read_each_read_brings_one),
         ON_EVERY_BACKEND(a_read_is_not_used_up_by_one_that_is_dropped),
         ON_EVERY_BACKEND(closing_in_on_read_ends_the_batch),

@@ -286,6 +286,55 @@ static void every_call_may_fail_once(void **state)
     }
 }
 
+/* Too much at once ----------------------------------------------------------------------------- */
+
+static int no_memory(void *arg, const char *call, size_t *length)
+{
+    (void)arg;
+    (void)length;
+    return strcmp(call, "alloc") == 0 ? -ENOMEM : 0;
+}
+
+/* Many writes that nobody waits for, while the loop is busy: all, or all but the first few, are
+ * lost. */
+static void lose_many(end *self, const weir_address *to, int expected)
+{
+    blocker hold;
+    atomic_store(&self->last_error, 0);
+    block(&hold, weir_loop_executor(weir_channel_loop(self->channel)));
+    for (int i = 0; i < 50; i++) {
+        weir_datagram *datagram = weir_datagram_new(filled_buf(100, 'x'), to, NULL);
+        weir_fault_set(expected == -ENOMEM ? no_memory : NULL, NULL);
+        weir_channel_write(self->channel, &datagram->msg, NULL);
+        weir_fault_set(NULL, NULL);
+    }
+    unblock(&hold);
+    WAIT_FOR(atomic_load(&self->last_error) == expected);
+}
+
+/* It is told why, and the log does not grow with what is lost. */
+static void what_is_lost_on_the_way_to_the_loop_is_logged_once(void **state)
+{
+    weir_group *group = group_of(state, 1);
+    end *a = end_bound(group, "127.0.0.1:0"), *b = end_bound(group, "127.0.0.1:0");
+    weir_address of_b = local_of(b->channel);
+    set_option(a->channel, WEIR_OPTION_MAX_OUTBOUND_BYTES, 500);
+    settle_channel(a->channel);
+    harness_log_begin(WEIR_LOG_WARN);
+    lose_many(a, &of_b, WEIR_ELIMIT);
+    lose_many(a, &of_b, -ENOMEM); /* it has not been better in between */
+    assert_true(harness_log_has("limit exceeded"));
+    assert_int_equal(harness_log_end(), 1);
+
+    settle_channel(a->channel); /* now it has */
+    harness_log_begin(WEIR_LOG_WARN);
+    lose_many(a, &of_b, -ENOMEM);
+    assert_int_equal(harness_log_end(), 1);
+    end_close(a);
+    end_close(b);
+    end_group(group);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +344,7 @@ int main(void)
         ON_EVERY_BACKEND(without_buffers_it_pauses_and_recovers),
         ON_EVERY_BACKEND(a_pause_can_be_cut_short_by_closing),
         ON_EVERY_BACKEND(every_call_may_fail_once),
+        ON_EVERY_BACKEND(what_is_lost_on_the_way_to_the_loop_is_logged_once),
     };
     return cmocka_run_group_tests_name("transport.datagram_flow", tests, NULL, NULL);
 }

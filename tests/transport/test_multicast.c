@@ -153,6 +153,37 @@ static void of_one_source_only(void **state)
     end_group(group);
 }
 
+/* What others on this machine have joined comes to all at the port, unless they want only their
+ * own.
+ */
+static void only_what_it_joined_itself(void **state)
+{
+    weir_group *group = group_of(state, 1);
+    end *member = end_open(group, "0.0.0.0:0"), *sender = end_bound(group, "127.0.0.1:0");
+    end *others[] = { end_open(group, "0.0.0.0:0"), end_open(group, "0.0.0.0:0") };
+    set_option(member->channel, WEIR_OPTION_REUSE_ADDRESS, 1);
+    assert_int_equal(bind_to(member->channel, "0.0.0.0:0"), 0);
+    weir_address of_member = local_of(member->channel), to = group_at(IPV4_GROUP, member->channel);
+    char same[32];
+    snprintf(same, sizeof same, "0.0.0.0:%d", weir_address_port(&of_member));
+    for (int all = 0; all < 2; all++) {
+        set_option(others[all]->channel, WEIR_OPTION_REUSE_ADDRESS, 1);
+        set_option(others[all]->channel, WEIR_OPTION_MULTICAST_ALL, all);
+        assert_int_equal(bind_to(others[all]->channel, same), 0);
+    }
+    assert_int_equal(weir_datagram_join(member->channel, &to, loopback(), NULL), 0);
+    prepare_sender(sender, loopback());
+    assert_int_equal(send_text(sender->channel, "heard", &to), 0);
+    WAIT_FOR(atomic_load(&member->count) == 1 && atomic_load(&others[1]->count) == 1);
+    settle_channel(others[0]->channel); /* the kernel gave it to all of them at once */
+    assert_int_equal(atomic_load(&others[0]->count), 0);
+    end_close(member);
+    end_close(sender);
+    end_close(others[0]);
+    end_close(others[1]);
+    end_group(group);
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     char path[64];
@@ -182,6 +213,7 @@ int main(void)
         ON_EVERY_BACKEND(members_hear_the_group_by_ipv6),
         ON_EVERY_BACKEND(an_answer_to_what_the_group_was_asked_arrives),
         ON_EVERY_BACKEND(of_one_source_only),
+        ON_EVERY_BACKEND(only_what_it_joined_itself),
         ON_EVERY_BACKEND(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests_name("transport.multicast", tests, NULL, NULL);

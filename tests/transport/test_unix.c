@@ -107,20 +107,28 @@ static void what_is_no_socket_is_left_alone(void **state)
     unlink(path_of(&target));
 }
 
-static void a_path_of_another_kind_of_socket_is_in_use(void **state)
+/* Bound, and not listening (yet): also sockets of another kind. */
+static void a_path_that_somebody_has_bound_is_in_use(void **state)
 {
     (void)state;
-    size_t length;
-    weir_channel *channel;
-    weir_address address = new_path();
-    const struct sockaddr *name = weir_address_sockaddr(&address, &length);
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fd, name, (socklen_t)length), 0);
-    assert_int_equal(bind_listener(&channel, &address), -EADDRINUSE);
-    end_channel(channel);
-    assert_true(exists(&address));
-    close(fd);
-    forget_path(&address);
+    static const int types[] = { SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM };
+    static const weir_socket_kind kinds[] = { WEIR_SOCKET_LISTENER, WEIR_SOCKET_STREAM,
+                                              WEIR_SOCKET_DATAGRAM };
+    for (size_t i = 0; i < COUNT_OF(types) * COUNT_OF(kinds); i++) {
+        size_t length;
+        weir_address address = new_path();
+        const struct sockaddr *name = weir_address_sockaddr(&address, &length);
+        int fd = socket(AF_UNIX, types[i / COUNT_OF(kinds)] | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(fd, name, (socklen_t)length), 0);
+        weir_channel *channel = new_channel(kinds[i % COUNT_OF(kinds)], &address);
+        assert_int_equal(register_it(channel), 0);
+        assert_int_equal(bind_to(channel, &address), -EADDRINUSE);
+        assert_true(exists(&address));
+        close(fd);
+        assert_int_equal(bind_to(channel, &address), 0); /* and now it is nobody's */
+        end_channel(channel);
+        assert_false(exists(&address));
+    }
 }
 
 static void a_path_that_somebody_else_has_taken_over_stays(void **state)
@@ -275,7 +283,7 @@ int main(void)
         socket_cases(a_path_that_is_in_use_is_refused),
         socket_cases(a_path_that_is_full_is_in_use),
         socket_cases(what_is_no_socket_is_left_alone),
-        socket_cases(a_path_of_another_kind_of_socket_is_in_use),
+        socket_cases(a_path_that_somebody_has_bound_is_in_use),
         socket_cases(a_path_that_somebody_else_has_taken_over_stays),
         socket_cases(a_path_that_is_gone_already_is_no_matter),
         socket_cases(abstract_names_leave_nothing),

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: MIT */
+/* Closing that waits for the peer in the kernel: the option close_linger_s. */
+#include "transport/sockets.h"
+
+#include <weir/fault.h>
+#include <weir/relay.h>
+#include <weir/threads.h>
+
+#define FOR_EVER_S 300 /* longer than any of these may take */
+
+/* Nobody takes these. */
+static weir_msg *too_much(void)
+{
+    weir_buf *buf = weir_buf_new(15 * MIB);
+    assert_non_null(buf);
+    memset(weir_buf_write_ptr(buf, 15 * MIB), 'x', 15 * MIB);
+    assert_int_equal(weir_buf_advance_writer(buf, 15 * MIB), 0);
+    return &buf->msg;
+}
+
+/* As much as the kernel takes of that is on its way to a peer that does not read. */
+static void fill_up(weir_channel *channel)
+{
+    weir_channel_write_and_flush(channel, too_much(), NULL);
+    settle_calls(channel);
+}
+
+/* Until the end: how many bytes. */
+static size_t take_all(int fd)
+{
+    static char bytes[65536];
+    size_t total = 0;
+    ssize_t code;
+    do {
+        peer_wait(fd, POLLIN);
+        code = recv(fd, bytes, sizeof bytes, 0);
+        total += code > 0 ? (size_t)code : 0;
+    } while (code > 0);
+    assert_int_equal(code, 0);
+    return total;
+}
+
+static weir_channel *full_channel(record *seen, int seconds, int *peer)
+{
+    weir_channel *channel = pair_with(TCP, seen, peer);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, seconds);
+    fill_up(channel);
+    return channel;
+}
+
+static bool is_closed(weir_channel *channel)
+{
+    return weir_future_is_done(weir_channel_closed(channel));
+}
+
+static void end_closed(weir_channel *channel)
+{
+    wait_for_close(channel);
+    weir_channel_release(channel);
+}
+
+static void closing_one_channel_does_not_stop_the_others(void **state)
+{
+    (void)state;
+    record lost = { 0 }, seen = { .is_echo = true };
+    int lazy, peer;
+    weir_channel *slow = full_channel(&lost, FOR_EVER_S, &lazy);
+    weir_channel *quick = half_pair(TCP, &seen, &peer);
+    weir_channel_register(quick, executor_of(slow), NULL);
+    weir_channel_close(slow, NULL);
+    WAIT_FOR(weir_channel_get_state(slow) >= WEIR_CHANNEL_CLOSING);
+    peer_send(peer, "x", 1);
+    peer_expect_text(peer, "x");
+    assert_int_equal(weir_channel_get_state(slow), WEIR_CHANNEL_CLOSING);
+    assert_false(is_closed(slow));
+    close(lazy); /* with bytes in it: that is a reset, and the end of the waiting */
+    end_closed(slow);
+    assert_int_equal(atomic_load(&lost.inactives), 1);
+    end_channel(quick);
+    close(peer);
+}
+
+/* Closed is closed: the future, the promise and the handlers hear of it when it is. */
+static void it_is_closed_when_the_peer_has_everything(void **state)
+{
+    (void)state;
+    record seen = { 0 };
+    int peer;
+    weir_channel *channel = full_channel(&seen, FOR_EVER_S, &peer);
+    weir_promise *promise = promise_of(channel), *late = promise_of(channel);
+    weir_address address;
+    weir_channel_close(channel, promise);
+    weir_channel_write(channel, text_msg("late"), late);
+    assert_int_equal(outcome(late), WEIR_ECLOSED);
+    assert_false(weir_future_is_done(weir_promise_future(promise)));
+    assert_false(is_closed(channel));
+    assert_int_equal(atomic_load(&seen.inactives), 0);
+    WAIT_FOR(weir_channel_descriptor(channel) == -EBADF);
+    assert_int_equal(weir_channel_local_address(channel, &address), WEIR_ENOTFOUND);
+    assert_true(take_all(peer) > 0);
+    assert_int_equal(outcome(promise), 0);
+    end_closed(channel);
+    assert_int_equal(atomic_load(&seen.inactives), 1);
+    assert_int_equal(atomic_load(&seen.unregistereds), 1);
+    close(peer);
+}
+
+static void without_bytes_it_takes_no_time(void **state)
+{
+    (void)state;
+    int peer;
+    weir_channel *channel = pair_with(TCP, NULL, &peer);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    assert_int_equal(close_it(channel), 0);
+    peer_expect_eof(peer);
+    end_closed(channel);
+    close(peer);
+}
+
+static void with_zero_it_resets_at_once(void **state)
+{
+    (void)state;
+    int peer;
+    char byte;
+    weir_channel *channel = pair_with(TCP, NULL, &peer);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, 0);
+    assert_int_equal(close_it(channel), 0);
+    assert_int_equal(recv(peer, &byte, 1, 0), -1);
+    assert_int_equal(errno, ECONNRESET);
+    end_closed(channel);
+    close(peer);
+}
+
+static void it_can_be_taken_back(void **state)
+{
+    (void)state;
+    int peer;
+    weir_channel *channel = full_channel(NULL, FOR_EVER_S, &peer);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, -1);
+    assert_int_equal(close_it(channel), 0); /* and the kernel goes on by itself */
+    end_closed(channel);
+    close(peer);
+}
+
+/* Children have it from their listener, who has it for them or for itself. */
+static void children_linger_as_their_listener(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        server *self = calloc(1, sizeof *self);
+        new_server(self, TCP);
+        if (i == 0)
+            set_option(self->listener, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+        else
+            assert_int_equal(weir_channel_set_child_option(
+                                 self->listener, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S, NULL),
+                             0);
+        start_server(self);
+        int peer = peer_connect(&self->address);
+        WAIT_FOR(atomic_load(&self->count) == 1);
+        weir_channel *child = self->children[0];
+        WAIT_FOR(weir_channel_is_active(child));
+        fill_up(child);
+        weir_promise *promise = promise_of(child);
+        weir_channel_close(child, promise);
+        WAIT_FOR(weir_channel_descriptor(child) == -EBADF);
+        settle(executor_of(child));
+        assert_int_equal(weir_channel_get_state(child), WEIR_CHANNEL_CLOSING);
+        close(peer);
+        assert_int_equal(outcome(promise), 0);
+        end_server(self);
+    }
+}
+
+/* A descriptor that is full, and lingers. */
+static int full_descriptor(int *peer)
+{
+    int fds[2];
+    static char bytes[65536];
+    struct linger linger = { .l_onoff = 1, .l_linger = FOR_EVER_S };
+    peer_pair(TCP, fds);
+    assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
+    while (send(fds[0], bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+        ;
+    *peer = fds[1];
+    return fds[0];
+}
+
+static void adopted_ones_do_as_they_did_before(void **state)
+{
+    (void)state;
+    int peer;
+    weir_channel *channel = adopt(WEIR_SOCKET_STREAM, full_descriptor(&peer));
+    assert_int_equal(register_it(channel), 0);
+    weir_promise *promise = promise_of(channel);
+    weir_channel_close(channel, promise);
+    WAIT_FOR(weir_channel_descriptor(channel) == -EBADF);
+    settle(executor_of(channel));
+    assert_false(weir_future_is_done(weir_promise_future(promise)));
+    assert_true(take_all(peer) > 0);
+    assert_int_equal(outcome(promise), 0);
+    end_closed(channel);
+    close(peer);
+}
+
+/* Nobody waits for it, neither who gives it up nor who closes it. */
+static void on_no_loop_it_lingers_alone(void **state)
+{
+    (void)state;
+    int first, second;
+    weir_channel *forgotten = adopt(WEIR_SOCKET_STREAM, full_descriptor(&first));
+    weir_channel *closed = adopt(WEIR_SOCKET_STREAM, full_descriptor(&second));
+    weir_channel_release(forgotten);
+    weir_channel_close(closed, NULL);
+    assert_true(is_closed(closed));
+    weir_channel_release(closed);
+    assert_true(take_all(first) > 0);
+    assert_true(take_all(second) > 0);
+    close(first);
+    close(second);
+}
+
+typedef struct relay_call {
+    weir_channel *from, *to;
+    weir_promise *promise;
+} relay_call;
+
+static int begin_relay(void *arg)
+{
+    relay_call *self = arg;
+    weir_relay(self->from, self->to, self->promise);
+    return 0;
+}
+
+/* The relay ends with the closing, and is no reason to believe that that is over. */
+static void the_end_of_a_relay_is_not_that_of_the_closing(void **state)
+{
+    (void)state;
+    int source, sink;
+    weir_channel *from = pair_with(TCP, NULL, &source);
+    weir_channel *to = adopt(WEIR_SOCKET_STREAM, full_descriptor(&sink));
+    set_option(to, WEIR_OPTION_AUTO_READ, 0); /* so that nothing else is to be waited for */
+    weir_channel_register(to, executor_of(from), NULL);
+    WAIT_FOR(weir_channel_is_active(to));
+    relay_call call = { from, to, promise_of(from) };
+    call_on(executor_of(from), begin_relay, &call);
+    settle(executor_of(from));
+    weir_channel_close(to, NULL);
+    assert_int_equal(outcome(call.promise), WEIR_ECLOSED);
+    settle(executor_of(from));
+    assert_int_equal(weir_channel_get_state(to), WEIR_CHANNEL_CLOSING);
+    assert_true(take_all(sink) > 0);
+    end_closed(to);
+    end_channel(from);
+    close(source);
+    close(sink);
+}
+
+static int64_t now_ms(void)
+{
+    return weir_clock_now_ns(weir_clock_monotonic()) / 1000000;
+}
+
+/* They wait in one line, but not each as long as it would alone. */
+static void many_take_no_longer_than_one(void **state)
+{
+    (void)state;
+    enum { MANY = 12 };
+    weir_channel *channels[MANY];
+    int peers[MANY];
+    for (int i = 0; i < MANY; i++)
+        channels[i] = adopt(WEIR_SOCKET_STREAM, full_descriptor(&peers[i]));
+    for (int i = 0; i < MANY; i++) {
+        set_option(channels[i], WEIR_OPTION_CLOSE_LINGER_S, 1);
+        assert_int_equal(register_it(channels[i]), 0);
+    }
+    int64_t begin_ms = now_ms();
+    for (int i = 0; i < MANY; i++)
+        weir_channel_close(channels[i], NULL);
+    for (int i = 0; i < MANY; i++)
+        end_closed(channels[i]);
+    assert_in_range(now_ms() - begin_ms, 500, 1000 * MANY / 2);
+    for (int i = 0; i < MANY; i++)
+        close(peers[i]);
+}
+
+/* Without a thread for it, the kernel goes on by itself. */
+static void without_a_thread_nobody_waits(void **state)
+{
+    (void)state;
+    int peer;
+    weir_channel *channel = full_channel(NULL, FOR_EVER_S, &peer);
+    assert_int_equal(weir_executor_global_wait_idle(WEIR_MS(PATIENCE_MS)), 0);
+    harness_fail_nth("pthread_create", 1, -EAGAIN);
+    assert_int_equal(close_it(channel), 0);
+    assert_int_equal(harness_fail_end(), 1);
+    end_closed(channel);
+    assert_true(take_all(peer) > 0);
+    close(peer);
+}
+
+static int no_memory(void *arg, const char *call, size_t *length)
+{
+    (void)arg;
+    (void)length;
+    return strcmp(call, "alloc") == 0 ? -ENOMEM : 0;
+}
+
+/* The option does, which is in vain then; closing needs none. */
+static void the_option_needs_memory_and_closing_does_not(void **state)
+{
+    (void)state;
+    int64_t seconds;
+    int peer, fd = full_descriptor(&peer);
+    weir_channel *channel;
+    harness_fail_nth("alloc", 2, -ENOMEM); /* the first is the channel itself */
+    assert_int_equal(weir_channel_from_descriptor(&channel, WEIR_SOCKET_STREAM, fd, NULL), -ENOMEM);
+    harness_fail_end();
+    assert_int_equal(number_option(fd, SOL_SOCKET, SO_TYPE), SOCK_STREAM); /* still the caller's */
+    peer_reset(fd);
+    close(peer);
+
+    int other;
+    channel = half_pair(TCP, NULL, &other);
+    for (unsigned nth = 1; nth <= 2; nth++) {
+        harness_fail_nth("alloc", nth, -ENOMEM);
+        assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, 1, NULL),
+                         -ENOMEM);
+        harness_fail_end();
+    }
+    assert_int_equal(weir_channel_get_option(channel, WEIR_OPTION_CLOSE_LINGER_S, &seconds), 0);
+    assert_int_equal(seconds, -1);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    assert_int_equal(register_it(channel), 0);
+    fill_up(channel);
+    weir_future *closed = weir_channel_closed(channel);
+    weir_fault_set(no_memory, NULL);
+    weir_channel_close(channel, NULL);
+    WAIT_FOR(weir_channel_descriptor(channel) == -EBADF);
+    close(other);
+    assert_int_equal(weir_future_wait(closed, WEIR_MS(PATIENCE_MS)), 0);
+    weir_fault_set(NULL, NULL);
+    end_closed(channel);
+}
+
+/* The loop gives it up; the descriptor is closed all the same, when it is time. */
+static void a_group_that_ends_does_not_wait_for_ever(void **state)
+{
+    (void)state;
+    record seen = { 0 };
+    int peer;
+    weir_channel *channel = full_channel(&seen, FOR_EVER_S, &peer);
+    harness_log_begin(WEIR_LOG_OFF);
+    weir_group_shutdown(group, 0, 50);
+    weir_group_free(group);
+    group = NULL;
+    harness_log_end();
+    assert_true(is_closed(channel));
+    assert_int_equal(atomic_load(&seen.inactives), 1);
+    weir_channel_release(channel);
+    assert_true(take_all(peer) > 0);
+    close(peer);
+}
+
+/* One that is stepped by hand brings its own background along. */
+static void a_group_without_threads_lingers_in_its_steps(void **state)
+{
+    (void)state;
+    weir_group *manual = NULL;
+    int peer;
+    assert_int_equal(
+        weir_group_new(&manual, &(weir_group_config){ .loops = 1, .is_manual = true }, NULL), 0);
+    weir_channel *channel = half_pair(TCP, NULL, &peer);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    weir_group_register(manual, channel, NULL);
+    while (!weir_channel_is_active(channel))
+        weir_group_step(manual);
+    weir_channel_close(channel, NULL);
+    while (weir_channel_get_state(channel) != WEIR_CHANNEL_UNREGISTERED)
+        weir_group_step(manual);
+    peer_expect_eof(peer);
+    weir_channel_release(channel);
+    weir_group_free(manual);
+    close(peer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        epoll_case(closing_one_channel_does_not_stop_the_others),
+        socket_cases(it_is_closed_when_the_peer_has_everything),
+        socket_cases(without_bytes_it_takes_no_time),
+        socket_cases(with_zero_it_resets_at_once),
+        socket_cases(it_can_be_taken_back),
+        socket_cases(children_linger_as_their_listener),
+        socket_cases(adopted_ones_do_as_they_did_before),
+        epoll_case(on_no_loop_it_lingers_alone),
+        epoll_case(the_end_of_a_relay_is_not_that_of_the_closing),
+        epoll_case(many_take_no_longer_than_one),
+        epoll_case(without_a_thread_nobody_waits),
+        epoll_case(the_option_needs_memory_and_closing_does_not),
+        socket_cases(a_group_that_ends_does_not_wait_for_ever),
+        epoll_case(a_group_without_threads_lingers_in_its_steps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
