@@ -21,7 +21,7 @@ WEIR_BEGIN_DECLS
  * allow_half_closure. When reading or sending fails, the promise fails with the code, the channel
  * that failed is closed, and the other one is its owner's. When one is closed meanwhile, the
  * promise fails with WEIR_ECLOSED; what was taken from `from` before it was closed still goes
- * first.
+ * first. The same when the output of `to` is shut down by somebody else.
  *
  * The promise fails at once, and nothing has changed, with -EINVAL, -EPERM on another thread than
  * the loop's, -EXDEV when they are not on one loop (so always with WEIR_IO_BLOCKING, where each has

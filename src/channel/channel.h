@@ -58,6 +58,7 @@ struct weir_channel {
     bool is_reading;         /* the transport was told to read */
     bool is_in_batch : 1;    /* between the first read and its end */
     bool is_batch_open : 1;  /* the same, also when nobody wants to read any more */
+    bool is_output_lent : 1; /* a relay sends: shutting down waits for its end */
     bool is_input_ended;     /* the other side sends no more */
     bool is_output_ended;    /* no more writes */
     bool is_output_shut;     /* and the other side was told */
@@ -171,6 +172,9 @@ void weir__channel_tell_writability(weir_notice *notice);
 
 /* The water marks or what is queued has changed. */
 void weir__channel_weigh(weir_channel *channel);
+
+/* Others have set a reason against writing, or taken it back. */
+void weir__channel_weigh_anew(weir_channel *channel);
 
 /* It is closed, and nobody asks in vain. */
 void weir__channel_tell_closed(weir_channel *channel);

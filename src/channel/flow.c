@@ -189,7 +189,7 @@ static void shut_output(weir_channel *channel)
 
 static void shut_output_when_sent(weir_channel *channel)
 {
-    if (channel->is_output_ended && !channel->is_output_shut &&
+    if (channel->is_output_ended && !channel->is_output_shut && !channel->is_output_lent &&
         weir__outbound_is_empty(&channel->outbound) &&
         weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE)
         shut_output(channel);
@@ -197,8 +197,8 @@ static void shut_output_when_sent(weir_channel *channel)
 
 void weir__channel_resume_output(weir_channel *channel)
 {
-    if (weir__outbound_has_flushed(&channel->outbound) && !channel->is_leaving &&
-        weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE)
+    if ((weir__outbound_has_flushed(&channel->outbound) || channel->is_output_lent) &&
+        !channel->is_leaving && weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE)
         channel->transport->flush(channel); /* which tells what it has sent */
     else
         shut_output_when_sent(channel);
@@ -263,6 +263,15 @@ void weir__channel_tell_writability(weir_notice *notice)
     weir_channel_release(channel);
 }
 
+static void queue_writability(weir_channel *channel)
+{
+    if (channel->is_writability_queued)
+        return;
+    channel->is_writability_queued = true;
+    weir_channel_retain(channel);
+    weir__channel_queue_notice(channel, &channel->writability);
+}
+
 void weir__channel_weigh(weir_channel *channel)
 {
     size_t bytes = weir__outbound_bytes(&channel->outbound);
@@ -274,21 +283,31 @@ void weir__channel_weigh(weir_channel *channel)
     if (is_paused || channel->pauses_when_unwritable)
         weir__channel_set_pause(channel, WEIR__PAUSE_UNWRITABLE,
                                 channel->pauses_when_unwritable && is_unwritable(channel));
-    if (channel->is_writability_queued || channel->is_told_unwritable == is_unwritable(channel))
-        return;
-    channel->is_writability_queued = true;
-    weir_channel_retain(channel);
-    weir__channel_queue_notice(channel, &channel->writability);
+    if (channel->is_told_unwritable != is_unwritable(channel))
+        queue_writability(channel);
+}
+
+/* What they have set may have been seen, and be over by now: who has seen it wants to hear that. */
+void weir__channel_weigh_anew(weir_channel *channel)
+{
+    weir__channel_weigh(channel);
+    queue_writability(channel);
 }
 
 int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable)
 {
     if (channel == NULL || reason < 1 || reason > 31)
         return -EINVAL;
-    if (is_writable)
-        atomic_fetch_and_explicit(&channel->unwritable, ~(1u << reason), memory_order_relaxed);
-    else
-        atomic_fetch_or_explicit(&channel->unwritable, 1u << reason, memory_order_relaxed);
+    uint32_t bit = 1u << reason, before, now;
+    if (is_writable) {
+        before = atomic_fetch_and_explicit(&channel->unwritable, ~bit, memory_order_relaxed);
+        now = before & ~bit;
+    } else {
+        before = atomic_fetch_or_explicit(&channel->unwritable, bit, memory_order_relaxed);
+        now = before | bit;
+    }
+    if ((before == 0) == (now == 0))
+        return 0; /* others decide */
     weir_owner owner = weir__channel_owner(channel);
     if (owner == WEIR_OWNER_ME)
         weir__channel_weigh(channel);

@@ -42,6 +42,7 @@ static void end(relay *self, int code)
     sys->close(sys, self->ends[0]);
     sys->close(sys, self->ends[1]);
     self->from->is_relayed = self->to->is_relay = false;
+    self->to->channel.is_output_lent = false;
     if (self->to->extras != NULL)
         self->to->extras->relaying = NULL;
     weir__promise_end(self->promise, code);
@@ -49,6 +50,7 @@ static void end(relay *self, int code)
     weir__channel_set_pause(&self->from->channel, WEIR__PAUSE_RELAYED, false);
     weir__socket_landed(self->from);
     weir__socket_landed(self->to);
+    weir__channel_resume_output(&self->to->channel);
     self->deferred.run = destroy;
     if (loop == NULL || !weir__loop_defer(loop, &self->deferred))
         destroy(&self->deferred);
@@ -102,7 +104,7 @@ static void go_on(relay *self)
     }
     if (code < 0)
         fail(self, self->to, code);
-    else if (has_lost_an_end(self))
+    else if (has_lost_an_end(self) || self->to->channel.is_output_ended)
         end(self, WEIR_ECLOSED);
     else
         weir__io_submit(weir__socket_io(self->from), &self->in);
@@ -111,7 +113,8 @@ static void go_on(relay *self)
 static void on_in(weir_io_op *op, const weir_io_result *result)
 {
     relay *self = WEIR_CONTAINER(op, relay, in);
-    if (has_lost_an_end(self)) {
+    bool is_stopped = result->code == -ECANCELED && self->to->channel.is_output_ended;
+    if (has_lost_an_end(self) || is_stopped) {
         end(self, WEIR_ECLOSED);
     } else if (result->code < 0) {
         fail(self, self->from, result->code);
@@ -215,6 +218,7 @@ static int start(weir_channel *from, weir_channel *to, weir_promise *promise)
     weir_channel_retain(from);
     weir_channel_retain(to);
     self->from->is_relayed = self->to->is_relay = true;
+    to->is_output_lent = true;
     extras->relaying = self;
     weir__channel_set_pause(from, WEIR__PAUSE_RELAYED, true);
     begin(&self->begin);

@@ -80,8 +80,11 @@ static void stream_flush(weir_channel *channel)
     weir_socket *self = weir__socket_of(channel);
     weir_msg *msg;
     int code = 0;
-    if (self->out != NULL || !weir__outbound_has_flushed(&channel->outbound))
+    if (self->out != NULL || !weir__outbound_has_flushed(&channel->outbound)) {
+        if (self->is_relay && channel->is_output_ended)
+            weir__relaying_stop(self->extras->relaying);
         return;
+    }
     if (weir__socket_take_out(self) == NULL)
         code = -ENOMEM;
     while (code == 0 &&

@@ -1093,6 +1093,36 @@ static void closed_while_it_is_stuck(void **state)
     end_fault();
 }
 
+/* Whoever shuts the output down, what was taken goes before the end. */
+static void shut_down_by_others(void **state)
+{
+    (void)state;
+    for (int is_finish = 0; is_finish < 2; is_finish++) {
+        for (int is_stuck = 0; is_stuck < 2; is_stuck++) {
+            proxy self;
+            open_proxy(&self, TCP, TCP, true);
+            relay(&self.there, self.left, self.right);
+            if (is_stuck)
+                fill_there(&self);
+            else
+                pump(self.client, self.server, 1000, 0);
+            uint64_t taken = stats_of_channel(self.left).bytes_in;
+            weir_promise *promise = promise_of(self.right);
+            if (is_finish)
+                weir_channel_finish(self.right, promise);
+            else
+                weir_channel_shutdown(self.right, promise);
+            uint64_t at = is_stuck ? read_until_end(&self, 0) : 1000;
+            assert_int_equal(at, taken);
+            peer_expect_eof(self.server);
+            assert_int_equal(end_of(&self.there), WEIR_ECLOSED);
+            close_peer(&self.server);
+            assert_int_equal(outcome(promise), 0);
+            end_proxy(&self);
+        }
+    }
+}
+
 /* In the same callback as it was begun, and while a receive is being cancelled. */
 static int run_begin_and_close(void *arg)
 {
@@ -1606,6 +1636,7 @@ int main(void)
         epoll_case(both_reset),
         epoll_case(closed_while_it_waits),
         epoll_case(closed_while_it_is_stuck),
+        epoll_case(shut_down_by_others),
         epoll_case(closed_when_just_begun),
         epoll_case(closed_in_the_listener),
         epoll_case(one_sender_after_another),
