@@ -121,7 +121,7 @@ static unsigned prepare_datagrams(weir_io_op *op, weir_io_arena *arena, unsigned
         weir_buf *buf = weir_buf_new(op->datagrams.bytes);
         if (buf == NULL)
             break;
-        arena->in.results[count].buf = buf;
+        arena->in.results[count] = (weir_io_result){ .is_armed = op->is_multishot, .buf = buf };
         arena->in.pieces[count].iov_base = weir_buf_write_ptr(buf, op->datagrams.bytes);
         arena->in.pieces[count].iov_len = op->datagrams.bytes;
         arena->in.headers[count].msg_hdr = (struct msghdr){
@@ -204,7 +204,7 @@ static int try_datagrams(weir_io *io, weir_io_op *op, weir_io_arena *arena, unsi
                          bool *may_have_more)
 {
     int code = -EINTR;
-    unsigned room = prepare_datagrams(op, arena, max);
+    unsigned room = prepare_datagrams(op, arena, max < WEIR_IO_BATCH ? max : WEIR_IO_BATCH);
     if (room == 0)
         return -ENOMEM;
     for (int i = 0; i < MOST_RETRIES && code == -EINTR; i++) {
@@ -227,10 +227,7 @@ int weir__io_try_in(weir_io *io, weir_io_op *op, weir_io_arena *arena, unsigned 
                     bool *may_have_more)
 {
     *may_have_more = true;
-    if (max > WEIR_IO_BATCH)
-        max = WEIR_IO_BATCH;
-    for (unsigned i = 0; i < max; i++)
-        arena->in.results[i] = (weir_io_result){ .is_armed = op->is_multishot };
+    arena->in.results[0] = (weir_io_result){ .is_armed = op->is_multishot };
     switch ((weir_io_op_kind)op->kind) {
     case WEIR_IO_RECEIVE:
         return try_receive(io, op, arena, may_have_more);

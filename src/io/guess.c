@@ -45,7 +45,7 @@ void weir__guess_learn(weir_guess *guess, size_t length)
     int index = START_INDEX + guess->steps;
     if (length >= size_at(index)) {
         move(guess, STEPS_UP);
-    } else if (length > size_at(clamp(index - STEPS_DOWN))) {
+    } else if (length >= size_at(clamp(index - STEPS_DOWN))) {
         guess->was_small = false;
     } else if (guess->was_small) {
         move(guess, -STEPS_DOWN);
