@@ -109,8 +109,10 @@ WEIR_API int weir_group_new_executors(weir_group **group, const weir_group_confi
 
 /** Shuts down, if nobody did (with a quiet period of 2 s for children that ran anything, and at
  * most 15 s), waits for the end and frees; nobody may post any more. Not on a thread of the group's
- * own, and for a manual group only on its maker's: the rest is misuse, and does nothing. NULL is
- * fine. */
+ * own, nor of any loop, and for a manual group only on its maker's: the rest is misuse, and does
+ * nothing. On another plain executor's thread it is fine, also in a listener; but handlers of the
+ * group's channels that run on that very executor cannot hear that it ends, so it takes the whole
+ * timeout. NULL is fine. */
 WEIR_API void weir_group_free(weir_group *group);
 
 /** The next child, as the chooser says: borrowed. Any thread, as all of these. NULL when the group

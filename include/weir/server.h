@@ -34,7 +34,8 @@ typedef struct weir_server_config {
     weir_init_fn init_child; /* adds handlers to each accepted channel, on its own loop */
     void *arg;               /* of both */
 
-    int acceptors;       /* listeners on the address, each on the next loop of the boss; 0: 1 */
+    int acceptors; /* listeners on the address, each on the next loop of the boss; 0: 1. More than
+                      one need a port */
     bool steers_by_cpu;  /* of several, that one accepts whose number is the CPU's it came in on */
     bool keeps_loop;     /* a connection stays on the loop that accepted it */
     int backlog;         /* how many may wait to be accepted; 0: 4096, the system may cut it */
@@ -94,14 +95,15 @@ WEIR_API weir_channel *weir_server_listener(const weir_server *server, size_t in
 /** The sum over its listeners. */
 WEIR_API void weir_server_get_stats(const weir_server *server, weir_listener_stats *stats);
 
-/** Closes the listeners; connections go on. The promise (may be NULL) succeeds when they are
- * closed.
- */
+/** Closes the listeners; connections go on, and so does a drain. The promise (may be NULL) succeeds
+ * when the listeners are closed. To end a drain, drain once more, with less time. */
 WEIR_API void weir_server_close(weir_server *server, weir_promise *promise);
 
 /** Closes the listeners, waits until the connections have ended by themselves, and closes those
  * that have not within `timeout_ms` (0: at once, negative: never). The promise (may be NULL)
- * succeeds when the last is closed. */
+ * succeeds when the last is closed. One that somebody has taken to a loop which is not the
+ * workers', or off its loop, is waited for, but cannot be closed: a second after `timeout_ms` (or
+ * when the workers have ended) the drain ends without it, and the promise fails with -ETIMEDOUT. */
 WEIR_API void weir_server_drain(weir_server *server, int64_t timeout_ms, weir_promise *promise);
 
 /** Complete when the listeners are closed, and what was to be drained is: borrowed. */

@@ -2,10 +2,14 @@
 /* The acceptor: the last handler of a listener, which sets up what was accepted and hands it to the
  * workers. */
 #include "bootstrap/server.h"
+
+#include "base/alloc.h"
 #include "channel/channel.h"
 
 #include <weir/accepted.h>
 #include <weir/log.h>
+
+#include <errno.h>
 
 /* The listener keeps its server, and children keep their listener. */
 static const weir_attr_key listening_key = { .name = "server", .destroy = weir__listening_free };
@@ -26,6 +30,43 @@ static int set_attrs(weir_channel *channel, const weir_attr_value *attrs, size_t
     return code;
 }
 
+/* A connection within the process, which its listener does not count. */
+typedef struct local_child {
+    weir_listener on_closed;
+    weir_server *server; /* a reference */
+} local_child;
+
+static void local_child_closed(weir_listener *listener, weir_future *future)
+{
+    local_child *self = WEIR_CONTAINER(listener, local_child, on_closed);
+    weir_server *server = self->server;
+    (void)future;
+    pthread_mutex_lock(&server->lock);
+    server->uncounted--;
+    pthread_mutex_unlock(&server->lock);
+    weir__free(self);
+    weir_server_release(server);
+}
+
+/* So that a drain knows of it wherever it is. */
+static int count_child(weir_server *server, weir_channel *child)
+{
+    weir_listener_stats stats;
+    if (weir_channel_listener_stats(child->parent, &stats) == 0)
+        return 0; /* by the listener */
+    weir_future *closed = weir_channel_closed(child);
+    local_child *self = closed != NULL ? weir__alloc(sizeof *self) : NULL;
+    if (self == NULL)
+        return -ENOMEM;
+    self->server = weir_server_retain(server);
+    self->on_closed.done = local_child_closed;
+    pthread_mutex_lock(&server->lock);
+    server->uncounted++;
+    pthread_mutex_unlock(&server->lock);
+    weir_future_listen(closed, &self->on_closed);
+    return 0;
+}
+
 static int init_child(weir_channel *child, void *arg)
 {
     const weir_server_config *config = &((weir_server *)arg)->config;
@@ -37,6 +78,8 @@ static void take_in(weir_ctx *ctx, weir_server *server, weir_channel *child)
 {
     const weir_server_config *config = &server->config;
     int code = set_attrs(child, config->child_attrs, config->child_attr_count);
+    if (code == 0)
+        code = count_child(server, child);
     if (code == 0)
         code = weir_pipeline_add_initializer(weir_channel_pipeline(child), init_child, server);
     if (code < 0) {

@@ -3,7 +3,6 @@
 #include "bootstrap/client.h"
 
 #include "base/alloc.h"
-#include "bootstrap/server.h"
 #include "channel/channel.h"
 #include "exec/group.h"
 #include "transport/socket.h"
@@ -11,7 +10,7 @@
 #include <errno.h>
 
 typedef struct binder {
-    weir_client_config config;
+    weir_client_plan plan;
     char *text;
     weir_promise *promise; /* the caller's */
     weir_address address;
@@ -23,7 +22,7 @@ static void destroy(binder *self)
 {
     weir_channel_release(self->channel);
     weir_promise_release(self->promise);
-    weir__client_free_copy(&self->config);
+    weir__client_free_copy(&self->plan.config);
     weir__free(self->text);
     weir__free(self);
 }
@@ -62,7 +61,7 @@ static void on_bound(weir_listener *listener, weir_future *future)
 static void on_registered(weir_listener *listener, weir_future *future)
 {
     binder *self = WEIR_CONTAINER(listener, binder, on_step);
-    int code = weir_future_code(future);
+    int code = self->plan.init_code < 0 ? self->plan.init_code : weir_future_code(future);
     weir_promise *promise = code == 0 ? begin_step(self, on_bound) : NULL;
     if (promise == NULL) {
         end(self, code < 0 ? code : -ENOMEM);
@@ -76,7 +75,7 @@ static void on_resolved(weir_listener *listener, weir_future *future)
 {
     binder *self = WEIR_CONTAINER(listener, binder, on_step);
     const weir_addresses *found = weir_future_value(future);
-    weir_group *group = self->config.group;
+    weir_group *group = self->plan.config.group;
     int code = weir_future_code(future);
     if (code == 0 && (found == NULL || found->count == 0))
         code = WEIR_ENONAME;
@@ -86,7 +85,7 @@ static void on_resolved(weir_listener *listener, weir_future *future)
                                   &self->address, NULL);
     }
     if (code == 0)
-        code = weir__client_set_up(&self->config, self->channel, false);
+        code = weir__client_set_up(&self->plan.config, self->channel, false);
     weir_promise *promise = code == 0 ? begin_step(self, on_registered) : NULL;
     if (promise == NULL) {
         end(self, code < 0 ? code : -ENOMEM);
@@ -101,7 +100,7 @@ static binder *make(const weir_client_config *config, const char *address, weir_
     binder *self = weir__zalloc(sizeof *self);
     if (self == NULL)
         return NULL;
-    bool has_memory = weir__client_copy(&self->config, config);
+    bool has_memory = weir__client_plan(&self->plan, config);
     self->text = weir__strdup(address);
     if (!has_memory || self->text == NULL) {
         destroy(self);

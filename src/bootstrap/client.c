@@ -40,6 +40,24 @@ void weir__client_free_copy(weir_client_config *config)
     weir__free((void *)config->attrs);
 }
 
+static int init_planned(weir_channel *channel, void *arg)
+{
+    weir_client_plan *plan = arg;
+    plan->init_code = plan->init(channel, plan->init_arg);
+    return plan->init_code;
+}
+
+bool weir__client_plan(weir_client_plan *plan, const weir_client_config *config)
+{
+    plan->init = config->init;
+    plan->init_arg = config->arg;
+    bool has_memory = weir__client_copy(&plan->config, config);
+    if (config->init != NULL)
+        plan->config.init = init_planned;
+    plan->config.arg = plan;
+    return has_memory;
+}
+
 /* Whether a socket that is connected has it already. */
 static bool is_kernels(const weir_channel *channel, weir_option option)
 {
@@ -105,6 +123,11 @@ int weir__client_check(const weir_client_config *config, const char *address, we
         return weir_error_set(error, -EINVAL, "client", "there is no group to connect on");
     if (address == NULL)
         return weir_error_set(error, -EINVAL, "client", "there is no address to connect to");
+    weir_executor *loop = config->loop != NULL ? weir_loop_executor(config->loop) : NULL;
+    if (loop != NULL && weir_executor_group(loop) != config->group)
+        return weir_error_set(error, -EINVAL, "client",
+                              "the loop, %s, is none of the group's: set the group that it is of",
+                              weir_executor_name(loop));
     if (config->connect_timeout_ms < 0 && config->connect_timeout_ms != WEIR_OFF)
         return refuse(error, "connect_timeout_ms", config->connect_timeout_ms);
     if (config->stagger_ms < 0 && config->stagger_ms != WEIR_OFF)

@@ -15,6 +15,18 @@ int weir__client_check(const weir_client_config *config, const char *address, we
 bool weir__client_copy(weir_client_config *to, const weir_client_config *from);
 void weir__client_free_copy(weir_client_config *config);
 
+/* A config that outlives the call, with lists of its own, and an init whose failure is remembered:
+ * otherwise that would just close the channel. Stays where it is. */
+typedef struct weir_client_plan {
+    weir_client_config config; /* its init calls the one below */
+    weir_init_fn init;
+    void *init_arg;
+    int init_code;
+} weir_client_plan;
+
+/* As weir__client_copy; it is freed by weir__client_free_copy(&plan->config). */
+bool weir__client_plan(weir_client_plan *plan, const weir_client_config *config);
+
 /* Options, attributes and handlers of a new channel. `is_connected`: what the kernel has to know
  * its socket was told before. 0 or a negative code. */
 int weir__client_set_up(const weir_client_config *config, weir_channel *channel, bool is_connected);

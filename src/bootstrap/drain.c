@@ -6,16 +6,22 @@
 #include "channel/channel.h"
 #include "exec/executor.h"
 
+#include <weir/log.h>
 #include <weir/timer.h>
 
+#include <errno.h>
+
 #define PAUSE_MS 10
+#define MOST_VAIN_WALKS 100
 
 /*
  * No list of connections is kept. They are looked for when it matters, by a task that walks from
  * loop to loop over the workers. Each connection that it finds is waited for; when they have
  * closed, another walk looks for more, for a channel may have moved past the first one. When a walk
- * finds none, that was it, unless the listeners count some that are on no loop just now: then
- * another walk follows after a pause. Once the time is up, walks close what they find.
+ * finds none, that was it, unless the server counts some: then another walk follows after a pause.
+ * Once the time is up, walks close what they find. Those that are counted but not found may be
+ * between two loops just now, and the next walks find them; or they have gone to a loop of
+ * somebody else's, or off any loop, and after some walks in vain the drain ends without them.
  */
 struct weir_drain {
     weir_drain *next; /* the server's: among those that wait for the listeners to be closed */
@@ -35,7 +41,8 @@ struct weir_drain {
     bool is_walking;
     bool walks_again; /* something has changed since it began */
     bool has_found;
-    size_t waiting; /* connections that have not closed yet */
+    unsigned vain_walks; /* that have found none of those that are counted, since it is late */
+    size_t waiting;      /* connections that have not closed yet */
 };
 
 /* The wait for one connection. */
@@ -68,12 +75,16 @@ static void release(weir_drain *self)
     weir_server_release(server);
 }
 
-static void end(weir_drain *self)
+static void end(weir_drain *self, uint64_t left)
 {
     weir_server *server = self->server;
     weir_promise *promise = self->promise;
     weir_timer_cancel(&self->timer);
-    weir__promise_end(promise, 0);
+    if (left > 0)
+        weir_log(WEIR_LOG_WARN, "server",
+                 "the drain of %s ends without %llu connections that are on no loop of the workers",
+                 server->text, (unsigned long long)left);
+    weir__promise_end(promise, left > 0 ? -ETIMEDOUT : 0);
     weir_promise_release(promise);
     weir__server_drained(server);
     release(self);
@@ -118,6 +129,7 @@ static void visit(weir_channel *channel, void *arg)
     lock(self);
     bool is_late = self->is_late;
     self->has_found = true;
+    self->vain_walks = 0;
     self->waiting += said != NULL;
     self->refs += said != NULL;
     unlock(self);
@@ -159,23 +171,32 @@ static bool pause_walk(weir_drain *self)
     return code != WEIR_ESHUTDOWN;
 }
 
+/* Under the lock: whether it is worth another walk, after a pause, to look for what is counted. */
+static bool has_to_look_again(weir_drain *self)
+{
+    if (weir__server_connections(self->server) == 0)
+        return false;
+    return !self->is_late || ++self->vain_walks < MOST_VAIN_WALKS;
+}
+
 /* Every loop was visited. */
 static void end_walk(weir_drain *self)
 {
     lock(self);
     bool is_idle = !self->walks_again && !self->has_found && self->waiting == 0;
-    bool is_incomplete = is_idle && weir__server_connections(self->server) > 0;
-    self->is_walking = is_incomplete;
+    bool looks_again = is_idle && has_to_look_again(self);
+    self->is_walking = looks_again;
     unlock(self);
-    if (is_incomplete && pause_walk(self))
+    if (looks_again && pause_walk(self))
         return;
     lock(self);
     self->is_walking = false;
     self->has_ended |= is_idle;
+    uint64_t left = weir__server_connections(self->server);
     bool walks = (self->walks_again || self->waiting == 0) && begins_walk(self);
     unlock(self);
     if (is_idle)
-        end(self);
+        end(self, left);
     else if (walks)
         walk(self);
 }

@@ -54,16 +54,35 @@ struct weir_server {
     size_t count;                /* how many there are or were */
     weir_listening **listeners;  /* NULL: gone; of those that are closed children may be left */
     weir_listener_stats past;    /* of those that are gone */
-    weir_promise_list on_closed; /* promises of close */
+    size_t uncounted;            /* connections that are open, and their listeners do not count */
+    weir_promise_list on_ending; /* promises of close */
     weir_drain *drains;          /* that wait until the listeners are closed */
     size_t draining;             /* those, and the others that are under way */
     weir_future closed;
 };
 
+/* server_config.c: what is wrong with it is told; 0 or -EINVAL. */
+int weir__server_check(const weir_server_config *config, const char *address, weir_error *error);
+
+/* A copy with lists of its own, and both groups; false without memory, and then it is still to be
+ * freed. */
+bool weir__server_copy_config(weir_server_config *to, const weir_server_config *from);
+void weir__server_free_config(weir_server_config *config);
+
+/* listening.c: opens the next listener, and that the one after it, until all listen and the start
+ * is over; or it fails, and everything is closed again. Without an error of its own that says where
+ * and what. */
+void weir__server_open_next(weir_server *server);
+void weir__server_fail_start(weir_server *server, int code, const weir_error *error);
+
+/* server.c: closes what listens; and ends the server, if nothing listens any more. */
+void weir__server_close_listeners(weir_server *server);
+void weir__server_end_if_closed(weir_server *server);
+
 /* Whether a channel was accepted by a listener of the server. */
 bool weir__server_has_accepted(const weir_server *server, const weir_channel *channel);
 
-/* Under the lock: how many connections are open that its listeners count; local ones do not. */
+/* Under the lock: how many connections are open, wherever they are. */
 uint64_t weir__server_connections(const weir_server *server);
 
 /* Prepares a listener: options, attributes, and handlers, the acceptor last. It is the channel's

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* What the tests of clients share: groups of every backend, peers that answer, refuse or hang,
- * names with several addresses, and a fault at the n-th call. */
+ * and names with several addresses. */
 #ifndef WEIR_TESTS_BOOTSTRAP_CLIENTS_H
 #define WEIR_TESTS_BOOTSTRAP_CLIENTS_H
 
-#include "exec/executors.h"
-
 #include "base/sys.h"
+#include "bootstrap/shared.h"
 #include "transport/socket.h"
 
 #include <weir/client.h>
@@ -14,37 +13,18 @@
 #include <weir/timer.h>
 
 #include <poll.h>
-#include <stdio.h>
 #include <sys/un.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-typedef struct backend {
-    const char *name;
-    weir_io_kind io;
-} backend;
-
-static const backend backends[] = {
-    { "epoll", WEIR_IO_EPOLL },
-    { "blocking", WEIR_IO_BLOCKING },
-};
+/* A case that waits for what is asked in the background, too. */
+#define client_case(test)                                                                          \
+    cmocka_unit_test_setup_teardown(test, harness_remember_what_lives, assert_nothing_left)
 
 #define FOR_EACH_BACKEND(on)                                                                       \
     for (const backend *on = backends; on < backends + COUNT(backends); on++)
 
-static inline weir_group *open_group(const weir_group_config *config)
-{
-    weir_group *group = NULL;
-    assert_int_equal(weir_group_new(&group, config, NULL), 0);
-    return group;
-}
-
-/* One loop, or one for each channel. */
 static inline weir_group *open_loops(const backend *on)
 {
-    weir_group_config config = { .io = on->io, .watchdog_ms = WEIR_OFF };
-    config.loops = on->io == WEIR_IO_BLOCKING ? 0 : 1;
-    return open_group(&config);
+    return loops_of(on, 1);
 }
 
 /* A loop that was for one channel is free for the next. */
@@ -87,13 +67,11 @@ static inline void make_unix_text(char to[64], const char *prefix)
 
 static inline int bind_socket(const char *text)
 {
-    weir_address address;
-    size_t length;
-    assert_int_equal(weir_address_parse(&address, text, NULL), 0);
-    const struct sockaddr *name = weir_address_sockaddr(&address, &length);
-    int fd = socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, name, (socklen_t)length), 0);
+    socklen_t length;
+    const struct sockaddr *name;
+    weir_address address = address_of(text);
+    int fd = socket_for(&address, &name, &length);
+    assert_int_equal(bind(fd, name, length), 0);
     return fd;
 }
 
@@ -126,13 +104,11 @@ static inline peer refusing_peer(const char *text)
 
 static inline int connect_plainly(const char *text)
 {
-    weir_address address;
-    size_t length;
-    assert_int_equal(weir_address_parse(&address, text, NULL), 0);
-    const struct sockaddr *name = weir_address_sockaddr(&address, &length);
-    int fd = socket(name->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(connect(fd, name, (socklen_t)length), 0);
+    socklen_t length;
+    const struct sockaddr *name;
+    weir_address address = address_of(text);
+    int fd = socket_for(&address, &name, &length);
+    assert_int_equal(connect(fd, name, length), 0);
     return fd;
 }
 
@@ -244,25 +220,6 @@ typedef struct names {
     _Atomic(weir_promise *) late;
 } names;
 
-static inline void answer(names *self, weir_promise *promise)
-{
-    weir_address addresses[WEIR_ADDRESSES_MAX];
-    size_t count = 0;
-    char copy[1024], *rest = NULL;
-    if (self->code < 0) {
-        weir_promise_fail(promise, self->code);
-        return;
-    }
-    snprintf(copy, sizeof copy, "%s", self->list);
-    for (char *one = strtok_r(copy, " ", &rest); one != NULL; one = strtok_r(NULL, " ", &rest))
-        assert_int_equal(weir_address_parse(&addresses[count++], one, NULL), 0);
-    weir_addresses *found = weir_addresses_new(addresses, count);
-    if (found == NULL)
-        weir_promise_fail(promise, -ENOMEM);
-    else if (weir_promise_succeed(promise, found, weir_addresses_free) < 0)
-        weir_addresses_free(found);
-}
-
 static inline int resolve_name(weir_resolver *resolver, weir_executor *background, const char *host,
                                uint16_t port, weir_promise *promise)
 {
@@ -274,7 +231,7 @@ static inline int resolve_name(weir_resolver *resolver, weir_executor *backgroun
     if (self->is_late)
         atomic_store(&self->late, weir_promise_retain(promise));
     else
-        answer(self, promise);
+        answer_with(promise, self->code, self->list);
     return 0;
 }
 
@@ -282,7 +239,7 @@ static inline void answer_late(names *self)
 {
     weir_promise *promise = atomic_exchange(&self->late, NULL);
     assert_non_null(promise);
-    answer(self, promise);
+    answer_with(promise, self->code, self->list);
     weir_promise_release(promise);
 }
 
@@ -291,51 +248,5 @@ static inline void answer_late(names *self)
     {                                                                                              \
         .base.resolve = resolve_name, .list = (texts)                                              \
     }
-
-/* Faults --------------------------------------------------------------------------------------- */
-
-/* The n-th call of weir's on any thread fails; but for those that only wait or wake. */
-typedef struct fault {
-    atomic_int seen;
-    int at, code;
-    const char *only; /* NULL: any */
-    char name[32];    /* which it was */
-} fault;
-
-static fault the_fault;
-
-static inline bool may_fail(const char *call)
-{
-    static const char *const never[] = { "epoll_wait", "poll", "read", "write", "close" };
-    if (the_fault.only != NULL)
-        return strcmp(call, the_fault.only) == 0;
-    for (size_t i = 0; i < COUNT(never); i++) {
-        if (strcmp(call, never[i]) == 0)
-            return false;
-    }
-    return true;
-}
-
-static inline int fail_at(void *arg, const char *call, size_t *length)
-{
-    (void)arg, (void)length;
-    if (!may_fail(call) || atomic_fetch_add(&the_fault.seen, 1) + 1 != the_fault.at)
-        return 0;
-    snprintf(the_fault.name, sizeof the_fault.name, "%s", call);
-    return the_fault.code;
-}
-
-static inline void fault_begin(const char *only, int at, int code)
-{
-    the_fault = (fault){ .at = at, .code = code, .only = only };
-    weir_fault_set(fail_at, NULL);
-}
-
-/* Whether it came to that. */
-static inline bool fault_end(void)
-{
-    weir_fault_set(NULL, NULL);
-    return atomic_load(&the_fault.seen) >= the_fault.at;
-}
 
 #endif

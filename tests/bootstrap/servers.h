@@ -4,7 +4,7 @@
 #ifndef WEIR_TESTS_BOOTSTRAP_SERVERS_H
 #define WEIR_TESTS_BOOTSTRAP_SERVERS_H
 
-#include "exec/executors.h"
+#include "bootstrap/shared.h"
 
 #include <weir/loop.h>
 #include <weir/server.h>
@@ -14,32 +14,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdio.h>
-#include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-/* Backends ------------------------------------------------------------------------------------- */
-
-typedef struct backend {
-    const char *name;
-    weir_io_kind io;
-} backend;
-
-static const backend backends[] = {
-    { "epoll", WEIR_IO_EPOLL },
-    { "blocking", WEIR_IO_BLOCKING },
-};
-
-/* Names are asked for in the background, and a drain's time is watched there while there are no
- * loops yet: what is left of that ends by itself. */
-static inline int assert_nothing_left(void **state)
-{
-    assert_int_equal(weir_executor_global_wait_idle(60000000000), 0);
-    return harness_assert_nothing_left(state);
-}
+/* Cases --------------------------------------------------------------------------------------- */
 
 #define server_case(test, index)                                                                   \
     {                                                                                              \
@@ -53,24 +31,7 @@ static inline int assert_nothing_left(void **state)
 /* What speaks of numbers of loops, or of loops that are stepped. */
 #define epoll_only(test) server_case(test, 0)
 
-/* Where there are no numbers of loops, each channel has its own. */
-static inline weir_group *loops_of(const backend *with, int count)
-{
-    weir_group *group = NULL;
-    weir_group_config config = { .io = with->io, .watchdog_ms = WEIR_OFF };
-    config.loops = with->io == WEIR_IO_BLOCKING ? 0 : count;
-    assert_int_equal(weir_group_new(&group, &config, NULL), 0);
-    return group;
-}
-
 /* Addresses and clients ------------------------------------------------------------------------ */
-
-static inline weir_address address_of(const char *text)
-{
-    weir_address address;
-    assert_int_equal(weir_address_parse(&address, text, NULL), 0);
-    return address;
-}
 
 static inline weir_address address_of_server(const weir_server *server)
 {
@@ -91,16 +52,12 @@ static inline weir_address on_port_of(const weir_server *server, const char *for
 /* A connection, or the negative error. */
 static inline int try_dial(const weir_address *address)
 {
-    size_t length;
-    struct sockaddr_storage to;
-    const struct sockaddr *from = weir_address_sockaddr(address, &length);
-    assert_non_null(from);
-    memcpy(&to, from, length);
-    int fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
+    socklen_t length;
+    const struct sockaddr *name;
+    int fd = socket_for(address, &name, &length);
     struct timeval patience = { .tv_sec = 60 };
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    if (connect(fd, (struct sockaddr *)&to, (socklen_t)length) == 0)
+    if (connect(fd, name, length) == 0)
         return fd;
     int code = -errno;
     close(fd);
@@ -151,60 +108,6 @@ static inline bool is_silent(int fd)
 {
     char byte;
     return recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
-}
-
-/* Promises ------------------------------------------------------------------------------------- */
-
-static inline weir_promise *new_promise(void)
-{
-    weir_promise *promise = weir_promise_new(NULL);
-    assert_non_null(promise);
-    return promise;
-}
-
-/* Waits for it and lets it go. */
-static inline int end_of(weir_promise *promise)
-{
-    int code = weir_future_await(weir_promise_future(promise));
-    weir_promise_release(promise);
-    return code;
-}
-
-/* Faults that several threads meet at once -------------------------------------------------------
- */
-
-typedef struct fault {
-    _Atomic(const char *) call;
-    atomic_uint at, seen;
-    atomic_int code;
-} fault;
-
-static fault one_fault;
-
-static inline int meet_fault(void *arg, const char *call, size_t *length)
-{
-    fault *self = arg;
-    (void)length;
-    if (strcmp(call, atomic_load(&self->call)) != 0)
-        return 0;
-    return atomic_fetch_add(&self->seen, 1) + 1 == atomic_load(&self->at) ? atomic_load(&self->code)
-                                                                          : 0;
-}
-
-/* As those of the harness. */
-static inline void fail_nth(const char *call, unsigned nth, int code)
-{
-    atomic_store(&one_fault.call, call);
-    atomic_store(&one_fault.at, nth);
-    atomic_store(&one_fault.code, code);
-    atomic_store(&one_fault.seen, 0);
-    weir_fault_set(meet_fault, &one_fault);
-}
-
-static inline unsigned fail_end(void)
-{
-    weir_fault_set(NULL, NULL);
-    return atomic_load(&one_fault.seen);
 }
 
 /* An echo server that counts ------------------------------------------------------------------- */
@@ -406,26 +309,11 @@ static inline int late_resolve(weir_resolver *resolver, weir_executor *backgroun
     return 0;
 }
 
-/* Answers with addresses that a space separates, or fails. */
 static inline int answer(late_resolver *self, int code, const char *texts)
 {
-    weir_address list[8];
-    size_t count = 0;
-    char copy[512], *rest = NULL;
-    snprintf(copy, sizeof copy, "%s", texts != NULL ? texts : "");
-    for (char *one = strtok_r(copy, " ", &rest); one != NULL; one = strtok_r(NULL, " ", &rest))
-        list[count++] = address_of(one);
     weir_promise *promise = atomic_exchange(&self->promise, NULL);
     assert_non_null(promise);
-    if (code == 0) {
-        weir_addresses *addresses = weir_addresses_new(list, count);
-        assert_non_null(addresses);
-        code = weir_promise_succeed(promise, addresses, weir_addresses_free);
-        if (code < 0)
-            weir_addresses_free(addresses);
-    } else {
-        code = weir_promise_fail(promise, code);
-    }
+    code = answer_with(promise, code, texts);
     weir_promise_release(promise);
     return code;
 }

@@ -33,11 +33,6 @@ static void expect_failure(const weir_client_config *config, const char *text, i
     assert_int_equal(weir_client_connect(&channel, config, text, NULL), code);
 }
 
-static int code_of(weir_promise *promise)
-{
-    return weir_future_code(weir_promise_future(promise));
-}
-
 static weir_promise *start(const weir_client_config *config, const char *text)
 {
     weir_promise *promise = weir_promise_new(NULL);
@@ -195,12 +190,15 @@ static void unreachable_hosts_are_told(void **state)
 {
     (void)state;
     static const struct {
+        const char *call;
         int code;
         const char *text;
     } cases[] = {
-        { -EHOSTUNREACH, "cannot connect to 127.0.0.1:9: No route to host" },
-        { -ENETUNREACH, "cannot connect to 127.0.0.1:9: Network is unreachable" },
-        { -EACCES, "cannot connect to 127.0.0.1:9: Permission denied" },
+        { "socket", -EAFNOSUPPORT,
+          "cannot connect to 127.0.0.1:9: Address family not supported by protocol" },
+        { "connect", -EHOSTUNREACH, "cannot connect to 127.0.0.1:9: No route to host" },
+        { "connect", -ENETUNREACH, "cannot connect to 127.0.0.1:9: Network is unreachable" },
+        { "connect", -EACCES, "cannot connect to 127.0.0.1:9: Permission denied" },
     };
     FOR_EACH_BACKEND(on)
     {
@@ -209,7 +207,7 @@ static void unreachable_hosts_are_told(void **state)
             weir_client_config config = { .group = group };
             weir_channel *channel = NULL;
             weir_error error;
-            fault_begin("connect", 1, cases[i].code);
+            fault_begin(cases[i].call, 1, cases[i].code);
             assert_int_equal(weir_client_connect(&channel, &config, "127.0.0.1:9", &error),
                              cases[i].code);
             assert_string_equal(error.message, cases[i].text);
@@ -320,7 +318,7 @@ static const weir_attr_key owning_key = { .name = "owning", .destroy = free };
 static void what_is_wrong_is_said_at_once(void **state)
 {
     (void)state;
-    weir_group *group = open_loops(&backends[0]);
+    weir_group *group = open_loops(&backends[0]), *another = open_loops(&backends[0]);
     char long_path[200] = "unix:/";
     memset(long_path + 6, 'x', 150);
     weir_option_value none = { WEIR_OPTIONS_END, 1 }, wrong = { WEIR_OPTION_NO_DELAY, 2 };
@@ -337,6 +335,9 @@ static void what_is_wrong_is_said_at_once(void **state)
         { { .group = group }, long_path, "unix:/xxx" },
         { { .group = group }, NULL, "address" },
         { { .group = NULL }, "127.0.0.1:1", "group" },
+        { { .group = group, .loop = weir_group_loop_at(another, 0) },
+          "127.0.0.1:1",
+          "none of the group's" },
         { { .group = group, .local = "nonsense" }, "127.0.0.1:1", "nonsense" },
         { { .group = group, .local = "127.0.0.1:70000" }, "127.0.0.1:1", "70000" },
         { { .group = group, .connect_timeout_ms = -5 }, "127.0.0.1:1", "connect_timeout_ms is -5" },
@@ -369,6 +370,7 @@ static void what_is_wrong_is_said_at_once(void **state)
         -EINVAL);
     cancel(promise);
     weir_promise_release(promise);
+    end_group(another);
     end_group(group);
 }
 
@@ -412,33 +414,46 @@ static void groups_that_are_full_are_told(void **state)
 
 /* The race ------------------------------------------------------------------------------------- */
 
+typedef peer (*runner_fn)(const char *text);
+
+#define MOST_RUNNERS 4
+#define RUNNERS(...) ((const runner_fn[MOST_RUNNERS + 1]){ __VA_ARGS__ })
+
 /* A name with addresses of peers, and a client for it on a group that the test drives. */
 typedef struct race {
     weir_virtual_clock clock;
     weir_group *group;
     names some;
     char list[512];
+    peer runners[MOST_RUNNERS];
+    size_t runner_count;
     record seen;
     weir_client_config config;
     weir_promise *promise;
     size_t descriptors; /* before */
 } race;
 
-static void open_race(race *self)
+static void add_runner(race *self, const peer *runner)
+{
+    size_t used = strlen(self->list);
+    snprintf(self->list + used, sizeof self->list - used, " %s", runner->text);
+}
+
+/* With runners of its own, of the kinds that are listed, before others. */
+static void open_race(race *self, const runner_fn *runners)
 {
     *self = (race){ 0 };
+    for (; runners != NULL && runners[self->runner_count] != NULL; self->runner_count++) {
+        peer *own = &self->runners[self->runner_count];
+        *own = runners[self->runner_count]("127.0.0.1:0");
+        add_runner(self, own);
+    }
     self->group = open_manual(&self->clock);
     self->some = NAMES(self->list);
     self->config = (weir_client_config){ .group = self->group, .init = record_init };
     self->config.arg = &self->seen;
     self->config.resolver = &self->some.base;
     step_all(self->group);
-}
-
-static void add_runner(race *self, const peer *runner)
-{
-    size_t used = strlen(self->list);
-    snprintf(self->list + used, sizeof self->list - used, " %s", runner->text);
 }
 
 static void start_race(race *self)
@@ -463,6 +478,8 @@ static void close_race(race *self)
 {
     weir_promise_release(self->promise);
     end_group(self->group);
+    for (size_t i = 0; i < self->runner_count; i++)
+        close_peer(&self->runners[i]);
 }
 
 static uint64_t loop_completions(const race *self)
@@ -473,8 +490,9 @@ static uint64_t loop_completions(const race *self)
 }
 
 /* It was the one, and the only one. */
-static void expect_winner(race *self, const peer *winner)
+static void expect_winner(race *self, size_t index)
 {
+    const peer *winner = &self->runners[index];
     char text[WEIR_ADDRESS_TEXT_MAX];
     weir_address address;
     assert_int_equal(code_of(self->promise), 0);
@@ -497,36 +515,25 @@ static void second_address_is_tried_after_a_while(void **state)
 {
     (void)state;
     race it;
-    peer slow = hanging_peer("127.0.0.1:0"), quick = answering_peer("127.0.0.1:0");
-    open_race(&it);
-    add_runner(&it, &slow);
-    add_runner(&it, &quick);
+    open_race(&it, RUNNERS(hanging_peer, answering_peer));
     start_race(&it);
     assert_int_equal(sockets_of(&it), 1);
     pass_ms(&it, 249);
     assert_int_equal(sockets_of(&it), 1);
-    assert_false(has_waiting(&quick));
+    assert_false(has_waiting(&it.runners[1]));
     assert_int_equal(code_of(it.promise), -EINPROGRESS);
     pass_ms(&it, 1);
-    expect_winner(&it, &quick);
+    expect_winner(&it, 1);
     pass_ms(&it, 100000);
     assert_int_equal(sockets_of(&it), 0);
     close_race(&it);
-    close_peer(&slow);
-    close_peer(&quick);
 }
 
 static void each_address_has_its_time(void **state)
 {
     (void)state;
     race it;
-    peer slow[3], quick = answering_peer("127.0.0.1:0");
-    open_race(&it);
-    for (int i = 0; i < 3; i++) {
-        slow[i] = hanging_peer("127.0.0.1:0");
-        add_runner(&it, &slow[i]);
-    }
-    add_runner(&it, &quick);
+    open_race(&it, RUNNERS(hanging_peer, hanging_peer, hanging_peer, answering_peer));
     it.config.stagger_ms = 100;
     start_race(&it);
     for (size_t i = 0; i < 3; i++) {
@@ -535,47 +542,49 @@ static void each_address_has_its_time(void **state)
         assert_int_equal(sockets_of(&it), i + 1);
         pass_ms(&it, 1);
     }
-    expect_winner(&it, &quick);
+    expect_winner(&it, 3);
     close_race(&it);
-    for (int i = 0; i < 3; i++)
-        close_peer(&slow[i]);
-    close_peer(&quick);
+}
+
+static void nobody_is_tried_after_the_end(void **state)
+{
+    (void)state;
+    race it;
+    open_race(&it, RUNNERS(hanging_peer, answering_peer, answering_peer));
+    start_race(&it);
+    pass_ms(&it, 250);
+    expect_winner(&it, 1);
+    pass_ms(&it, 1000);
+    assert_false(has_waiting(&it.runners[2]));
+    assert_int_equal(sockets_of(&it), 0);
+    close_race(&it);
 }
 
 static void slow_one_may_still_win(void **state)
 {
     (void)state;
     race it;
-    peer first = hanging_peer("127.0.0.1:0"), second = hanging_peer("127.0.0.1:0");
-    open_race(&it);
-    add_runner(&it, &first);
-    add_runner(&it, &second);
+    open_race(&it, RUNNERS(hanging_peer, hanging_peer));
     start_race(&it);
     pass_ms(&it, 250);
     assert_int_equal(sockets_of(&it), 2);
-    close(accept_one(&first)); /* there is room again: the kernel tries once more within seconds */
+    close(accept_one(
+        &it.runners[0])); /* there is room again: the kernel tries once more within seconds */
     while (!weir_future_is_done(weir_promise_future(it.promise)))
         weir_loop_run_once(weir_group_loop_at(it.group, 0), WEIR_MS(10));
     step_all(it.group);
-    expect_winner(&it, &first);
+    expect_winner(&it, 0);
     close_race(&it);
-    close_peer(&first);
-    close_peer(&second);
 }
 
 static void refused_one_is_followed_at_once(void **state)
 {
     (void)state;
     race it;
-    peer refusing = refusing_peer("127.0.0.1:0"), quick = answering_peer("127.0.0.1:0");
-    open_race(&it);
-    add_runner(&it, &refusing);
-    add_runner(&it, &quick);
+    open_race(&it, RUNNERS(refusing_peer, answering_peer));
     start_race(&it);
-    expect_winner(&it, &quick);
+    expect_winner(&it, 1);
     close_race(&it);
-    close_peer(&refusing);
-    close_peer(&quick);
 }
 
 /* The refused one in the middle does not give the third its time twice. */
@@ -583,19 +592,11 @@ static void late_refusal_is_followed_at_once(void **state)
 {
     (void)state;
     race it;
-    peer slow = hanging_peer("127.0.0.1:0"), refusing = refusing_peer("127.0.0.1:0");
-    peer quick = answering_peer("127.0.0.1:0");
-    open_race(&it);
-    add_runner(&it, &slow);
-    add_runner(&it, &refusing);
-    add_runner(&it, &quick);
+    open_race(&it, RUNNERS(hanging_peer, refusing_peer, answering_peer));
     start_race(&it);
     pass_ms(&it, 250);
-    expect_winner(&it, &quick);
+    expect_winner(&it, 2);
     close_race(&it);
-    close_peer(&slow);
-    close_peer(&refusing);
-    close_peer(&quick);
 }
 
 /* Nobody listens there any more: who still tries is refused when the kernel tries once more, which
@@ -612,10 +613,7 @@ static void without_stagger_each_has_to_fail(void **state)
 {
     (void)state;
     race it;
-    peer slow = hanging_peer("127.0.0.1:0"), quick = answering_peer("127.0.0.1:0");
-    open_race(&it);
-    add_runner(&it, &slow);
-    add_runner(&it, &quick);
+    open_race(&it, RUNNERS(hanging_peer, answering_peer));
     it.config.stagger_ms = WEIR_OFF;
     start_race(&it);
     pass_ms(&it, 29999);
@@ -624,10 +622,8 @@ static void without_stagger_each_has_to_fail(void **state)
     pass_ms(&it, 1);
     assert_int_equal(code_of(it.promise), -ETIMEDOUT);
     assert_int_equal(sockets_of(&it), 0);
-    assert_false(has_waiting(&quick));
+    assert_false(has_waiting(&it.runners[1]));
     close_race(&it);
-    close_peer(&slow);
-    close_peer(&quick);
 }
 
 /* The second one has all of its time, though the first was given up before its own was over. */
@@ -635,37 +631,27 @@ static void time_begins_with_each_attempt(void **state)
 {
     (void)state;
     race it;
-    peer first = hanging_peer("127.0.0.1:0"), second = hanging_peer("127.0.0.1:0");
-    peer quick = answering_peer("127.0.0.1:0");
-    open_race(&it);
-    add_runner(&it, &first);
-    add_runner(&it, &second);
-    add_runner(&it, &quick);
+    open_race(&it, RUNNERS(hanging_peer, hanging_peer, answering_peer));
     start_race(&it);
     pass_ms(&it, 100);
-    shutdown(first.fd, SHUT_RDWR);
+    shutdown(it.runners[0].fd, SHUT_RDWR);
     uint64_t before = loop_completions(&it);
     while (loop_completions(&it) == before)
         weir_loop_run_once(weir_group_loop_at(it.group, 0), WEIR_MS(10));
     step_all(it.group);
     pass_ms(&it, 249);
     assert_int_equal(sockets_of(&it), 1);
-    assert_false(has_waiting(&quick));
+    assert_false(has_waiting(&it.runners[2]));
     pass_ms(&it, 1);
-    expect_winner(&it, &quick);
+    expect_winner(&it, 2);
     close_race(&it);
-    close_peer(&first);
-    close_peer(&second);
-    close_peer(&quick);
 }
 
 static void without_timeout_it_waits(void **state)
 {
     (void)state;
     race it;
-    peer slow = hanging_peer("127.0.0.1:0");
-    open_race(&it);
-    add_runner(&it, &slow);
+    open_race(&it, RUNNERS(hanging_peer));
     it.config.connect_timeout_ms = WEIR_OFF;
     start_race(&it);
     pass_ms(&it, 100000000);
@@ -679,7 +665,6 @@ static void without_timeout_it_waits(void **state)
     step_all(it.group);
     assert_int_equal(sockets_of(&it), 0);
     close_race(&it);
-    close_peer(&slow);
 }
 
 static void all_that_failed_are_listed(void **state)
@@ -714,21 +699,16 @@ static void those_that_hang_are_listed_too(void **state)
 {
     (void)state;
     race it;
-    peer refusing = refusing_peer("127.0.0.1:0"), slow = hanging_peer("127.0.0.1:0");
     char message[512];
-    open_race(&it);
-    add_runner(&it, &refusing);
-    add_runner(&it, &slow);
+    open_race(&it, RUNNERS(refusing_peer, hanging_peer));
     start_race(&it);
     pass_ms(&it, 30000);
     assert_int_equal(code_of(it.promise), -ETIMEDOUT);
     snprintf(message, sizeof message,
              "cannot connect to example.org:80 (%s: Connection refused; %s: Connection timed out)",
-             refusing.text, slow.text);
+             it.runners[0].text, it.runners[1].text);
     assert_string_equal(weir_future_error(weir_promise_future(it.promise))->message, message);
     close_race(&it);
-    close_peer(&refusing);
-    close_peer(&slow);
 }
 
 /* Sixteen do not fit: the text is cut, and the rest works. */
@@ -774,26 +754,34 @@ static void one_after_another_when_there_is_room_for_one(void **state)
     end_group(group);
 }
 
-/* There is no descriptor for the second one while the first has the last. */
-static void second_waits_for_a_descriptor(void **state)
+/* The second cannot begin while the first is under way, for want of what that has. */
+static void expect_second_waits(const char *local, const char *call, int code)
 {
-    (void)state;
     race it;
-    peer slow = hanging_peer("127.0.0.1:0"), quick = answering_peer("127.0.0.1:0");
-    open_race(&it);
-    add_runner(&it, &slow);
-    add_runner(&it, &quick);
+    open_race(&it, RUNNERS(hanging_peer, answering_peer));
+    it.config.local = local;
     start_race(&it);
-    fault_begin("socket", 1, -EMFILE);
+    fault_begin(call, 1, code);
     pass_ms(&it, 250);
     assert_true(fault_end());
     assert_int_equal(sockets_of(&it), 1);
     assert_int_equal(code_of(it.promise), -EINPROGRESS);
-    refuse_now(&it, &slow, &quick);
-    expect_winner(&it, &quick);
+    refuse_now(&it, &it.runners[0], &it.runners[1]);
+    expect_winner(&it, 1);
     close_race(&it);
-    close_peer(&slow);
-    close_peer(&quick);
+}
+
+static void second_waits_for_a_descriptor(void **state)
+{
+    (void)state;
+    expect_second_waits(NULL, "socket", -EMFILE);
+}
+
+/* Two attempts cannot have one port at the same time. */
+static void second_waits_for_the_local_port(void **state)
+{
+    (void)state;
+    expect_second_waits("127.0.0.1:0", "bind", -EADDRINUSE);
 }
 
 static void channels_within_the_process_take_part(void **state)
@@ -962,6 +950,55 @@ static void init_that_fails_closes(void **state)
     }
 }
 
+static int serve_nothing(weir_channel *child, void *arg)
+{
+    (void)child, (void)arg;
+    return 0;
+}
+
+static void init_that_fails_within_the_process_is_told(void **state)
+{
+    (void)state;
+    weir_group *group = open_loops(&backends[0]);
+    weir_server *server = NULL;
+    const weir_server_config listens = { .workers = group, .init_child = serve_nothing };
+    assert_int_equal(weir_server_listen(&server, &listens, "local:init", NULL), 0);
+    record seen = { .init_code = -EDOM };
+    weir_client_config config = { .group = group, .init = record_init, .arg = &seen };
+    weir_channel *channel = NULL;
+    weir_error error;
+    assert_int_equal(weir_client_connect(&channel, &config, "local:init", &error), -EDOM);
+    assert_non_null(strstr(error.message, "local:init"));
+    weir_server_close(server, NULL);
+    weir_server_release(server);
+    end_group(group);
+}
+
+/* Who listens within the process is busy, and the time is up. */
+static void time_within_the_process_is_limited(void **state)
+{
+    (void)state;
+    weir_group *group = open_loops(&backends[0]), *busy = open_loops(&backends[0]);
+    weir_server *server = NULL;
+    blocker hold;
+    const weir_server_config listens = { .workers = busy, .init_child = serve_nothing };
+    assert_int_equal(weir_server_listen(&server, &listens, "local:busy", NULL), 0);
+    weir_channel *channel = NULL;
+    weir_error error = { 0 };
+    static const weir_option_value hour = { WEIR_OPTION_CONNECT_TIMEOUT_MS, 3600000 };
+    weir_client_config config = { .group = group, .connect_timeout_ms = 20 };
+    config.options = &hour; /* the channel's own, which is none here */
+    config.option_count = 1;
+    block(&hold, weir_group_at(busy, 0));
+    assert_int_equal(weir_client_connect(&channel, &config, "local:busy", &error), -ETIMEDOUT);
+    assert_string_equal(error.message, "cannot connect to local:busy: Connection timed out");
+    unblock(&hold);
+    weir_server_close(server, NULL);
+    weir_server_release(server);
+    end_group(group);
+    end_group(busy);
+}
+
 static void local_address_is_bound(void **state)
 {
     (void)state;
@@ -1026,29 +1063,6 @@ static void local_path_goes_with_the_channel(void **state)
     }
 }
 
-/* Two attempts cannot have one port at the same time. */
-static void second_waits_for_the_local_port(void **state)
-{
-    (void)state;
-    race it;
-    peer slow = hanging_peer("127.0.0.1:0"), quick = answering_peer("127.0.0.1:0");
-    open_race(&it);
-    add_runner(&it, &slow);
-    add_runner(&it, &quick);
-    it.config.local = "127.0.0.1:0";
-    start_race(&it);
-    fault_begin("bind", 1, -EADDRINUSE);
-    pass_ms(&it, 250);
-    assert_true(fault_end());
-    assert_int_equal(sockets_of(&it), 1);
-    assert_int_equal(code_of(it.promise), -EINPROGRESS);
-    refuse_now(&it, &slow, &quick);
-    expect_winner(&it, &quick);
-    close_race(&it);
-    close_peer(&slow);
-    close_peer(&quick);
-}
-
 /* The promise ---------------------------------------------------------------------------------- */
 
 static void promise_keeps_the_channel(void **state)
@@ -1074,21 +1088,25 @@ static void promise_keeps_the_channel(void **state)
     }
 }
 
-static int connect_on_loop(void *arg)
+static int connect_there(void *arg)
 {
     weir_client_config config = { .group = arg };
     weir_channel *channel = NULL;
     weir_error error;
-    int code = weir_client_connect(&channel, &config, "127.0.0.1:1", &error);
-    assert_non_null(strstr(error.message, "127.0.0.1:1"));
+    int code = weir_client_connect(&channel, &config, "localhost:1", &error);
+    assert_non_null(strstr(error.message, "localhost:1"));
     return code;
 }
 
-static void waiting_on_a_loop_is_refused(void **state)
+static void waiting_is_refused_on_threads_of_weir(void **state)
 {
     (void)state;
-    weir_group *group = open_loops(&backends[0]);
-    assert_int_equal(call_on(weir_group_next(group), connect_on_loop, group), -EDEADLK);
+    weir_group *group = open_loops(&backends[0]), *executors = new_group_of(1);
+    assert_int_equal(call_on(weir_group_next(group), connect_there, group), -EDEADLK);
+    assert_int_equal(call_on(weir_group_next(executors), connect_there, group), -EDEADLK);
+    /* Where names are asked for: it would wait for itself. */
+    assert_int_equal(call_on(weir_group_background(group), connect_there, group), -EDEADLK);
+    end_group(executors);
     end_group(group);
 }
 
@@ -1379,6 +1397,50 @@ static void shut_down_in_the_last_moment(void **state)
     }
 }
 
+static atomic_int tellings;
+
+static void count_told(weir_listener *listener, weir_future *future)
+{
+    (void)listener, (void)future;
+    atomic_fetch_add(&tellings, 1);
+}
+
+/* Whoever is told of a connection on a thread of no loop's may end the loops. */
+static void free_group_when_told(void *arg, weir_future *future)
+{
+    weir_group **group = arg;
+    assert_int_equal(weir_future_code(future), -ECONNREFUSED);
+    end_group(*group);
+    *group = NULL;
+}
+
+static void group_may_be_freed_by_who_is_told(void **state)
+{
+    (void)state;
+    FOR_EACH_BACKEND(on)
+    {
+        weir_group *executors = new_group_of(1);
+        for (int in_background = 0; in_background < 2; in_background++) {
+            weir_group *group = open_loops(on);
+            peer none = refusing_peer("127.0.0.1:0");
+            weir_client_config config = { .group = group };
+            weir_promise *promise = weir_promise_new(in_background ? weir_group_background(group)
+                                                                   : weir_group_at(executors, 0));
+            weir_future *future = weir_promise_future(promise);
+            assert_int_equal(weir_future_on_done(future, free_group_when_told, &group), 0);
+            assert_int_equal(weir_client_start(&config, none.text, promise, NULL), 0);
+            weir_listener told = { .done = count_told };
+            atomic_store(&tellings, 0);
+            weir_future_listen(future, &told); /* behind the other */
+            WAIT_FOR(atomic_load(&tellings) == 1);
+            assert_null(group);
+            weir_promise_release(promise);
+            close_peer(&none);
+        }
+        end_group(executors);
+    }
+}
+
 static void shut_down_at_any_moment(void **state)
 {
     (void)state;
@@ -1408,7 +1470,7 @@ static void manual_group_is_freed_at_any_step(void **state)
     for (int hangs = 0; hangs < 2; hangs++) {
         for (int steps = 0; steps < 12; steps++) {
             race it;
-            open_race(&it);
+            open_race(&it, NULL);
             add_runner(&it, hangs ? &slow : &to);
             it.promise = start(&it.config, "example.org:80");
             for (int i = 0; i < steps; i++)
@@ -1430,7 +1492,7 @@ static void manual_group_is_freed_at_any_step(void **state)
 
 /* Everything there is to set up, to a name with two addresses: whatever fails, the promise has one
  * end, and nothing is left. Whether the fault came. */
-static bool connect_with_fault(const backend *on, const char *list, int at, int code)
+static bool connect_with_fault(const backend *on, const char *list, unsigned at, int code)
 {
     static const weir_option_value options[] = { { WEIR_OPTION_KEEP_ALIVE, 1 },
                                                  { WEIR_OPTION_MAX_OUTBOUND_BYTES, 12345 } };
@@ -1478,7 +1540,7 @@ static void faults_leave_nothing_behind(void **state)
     {
         for (size_t i = 0; i < COUNT(codes); i++) {
             snprintf(list, sizeof list, "%s %s", refusing.text, quick.text);
-            int at = 1;
+            unsigned at = 1;
             while (connect_with_fault(on, list, at, codes[i]))
                 at++;
             assert_true(at > 20);
@@ -1567,6 +1629,7 @@ int main(void)
         weir_case(groups_that_are_full_are_told),
         weir_case(second_address_is_tried_after_a_while),
         weir_case(each_address_has_its_time),
+        weir_case(nobody_is_tried_after_the_end),
         weir_case(slow_one_may_still_win),
         weir_case(refused_one_is_followed_at_once),
         weir_case(late_refusal_is_followed_at_once),
@@ -1583,11 +1646,13 @@ int main(void)
         weir_case(options_are_set_before_connecting),
         weir_case(options_that_do_not_fit_fail),
         weir_case(init_that_fails_closes),
+        weir_case(init_that_fails_within_the_process_is_told),
+        weir_case(time_within_the_process_is_limited),
         weir_case(local_address_is_bound),
         weir_case(local_path_goes_with_the_channel),
         weir_case(second_waits_for_the_local_port),
         weir_case(promise_keeps_the_channel),
-        weir_case(waiting_on_a_loop_is_refused),
+        client_case(waiting_is_refused_on_threads_of_weir),
         weir_case(starting_on_a_loop_is_fine),
         weir_case(cancelled_before_the_start),
         weir_case(cancelled_during_the_lookup),
@@ -1599,6 +1664,7 @@ int main(void)
         weir_case(shut_down_during_the_lookup),
         weir_case(shut_down_while_it_connects),
         weir_case(shut_down_in_the_last_moment),
+        client_case(group_may_be_freed_by_who_is_told),
         weir_case(shut_down_at_any_moment),
         weir_case(manual_group_is_freed_at_any_step),
         weir_case(faults_leave_nothing_behind),

@@ -32,11 +32,6 @@ static weir_promise *acquire(weir_connection_pool *pool)
     return promise;
 }
 
-static int code_of(weir_promise *promise)
-{
-    return weir_future_code(weir_promise_future(promise));
-}
-
 static weir_group *driven; /* by the test itself, if there is one */
 
 /* Waits for the outcome, which is a channel: the caller's reference. And until its loop has nothing
@@ -254,6 +249,40 @@ static void never_more_than_max_and_in_order(void **state)
         give_back(it.pool, a);
         give_back(it.pool, b);
         close_setting(&it);
+    }
+}
+
+/* One that is given back goes to who waits, though another is being made for them; and that is
+ * there for the next. */
+static void given_back_goes_before_what_is_on_its_way(void **state)
+{
+    (void)state;
+    FOR_EACH_BACKEND(on)
+    {
+        for (int fails = 0; fails < 2; fails++) {
+            weir_group *group = open_loops(on);
+            peer to = answering_peer("127.0.0.1:0");
+            names some = NAMES(to.text);
+            weir_client_config client = { .group = group, .resolver = &some.base };
+            weir_connection_pool *pool = open_pool(&POOL(.client = client, .max = 2), "a.b:1");
+            weir_channel *first = borrow(pool);
+            some.is_late = true;
+            weir_promise *second = acquire(pool);
+            assert_int_equal(stats(pool).connecting, 1);
+            give_back(pool, weir_channel_retain(first));
+            assert_ptr_equal(channel_of(second), first);
+            assert_int_equal(stats(pool).connecting, 1);
+            some.code = fails ? WEIR_ENONAME : 0;
+            answer_late(&some);
+            WAIT_FOR(stats(pool).connecting == 0);
+            assert_int_equal(stats(pool).idle, fails ? 0 : 1);
+            give_back(pool, first);
+            weir_channel_release(first); /* borrowed twice */
+            close_and_wait(pool);
+            weir_connection_pool_release(pool);
+            end_group(group);
+            close_peer(&to);
+        }
     }
 }
 
@@ -698,6 +727,46 @@ static void closing_ends_everything_in_its_time(void **state)
     }
 }
 
+/* The linker has weir call this one instead. */
+int __real_weir_promise_succeed(weir_promise *promise, void *value, weir_value_free_fn free_value);
+int __wrap_weir_promise_succeed(weir_promise *promise, void *value, weir_value_free_fn free_value);
+
+static _Atomic(weir_promise *) unwanted; /* by who changes their mind in the last moment */
+static weir_connection_pool *abandoned;
+static weir_promise *abandoned_closed;
+
+int __wrap_weir_promise_succeed(weir_promise *promise, void *value, weir_value_free_fn free_value)
+{
+    weir_promise *expected = promise;
+    if (promise != NULL && atomic_compare_exchange_strong(&unwanted, &expected, NULL)) {
+        weir_future_cancel(weir_promise_future(promise));
+        weir_connection_pool_close(abandoned, abandoned_closed);
+    }
+    return __real_weir_promise_succeed(promise, value, free_value);
+}
+
+static void nothing_becomes_idle_in_a_closed_pool(void **state)
+{
+    (void)state;
+    FOR_EACH_BACKEND(on)
+    {
+        for (int is_old = 0; is_old < 2; is_old++) { /* a new connection, or one that was idle */
+            setting it = open_setting(on, POOL(.max = 1));
+            if (is_old)
+                give_back(it.pool, borrow(it.pool));
+            weir_promise *promise = weir_promise_new(NULL);
+            abandoned = it.pool;
+            abandoned_closed = weir_promise_new(NULL);
+            atomic_store(&unwanted, promise);
+            weir_connection_pool_acquire(it.pool, promise);
+            expect_failure(promise, -ECANCELED);
+            expect_failure(abandoned_closed, 0);
+            assert_int_equal(stats(it.pool).idle, 0);
+            close_setting(&it);
+        }
+    }
+}
+
 static void closing_ends_what_connects(void **state)
 {
     (void)state;
@@ -961,7 +1030,7 @@ static void listeners_may_do_everything(void **state)
 
 /* Faults --------------------------------------------------------------------------------------- */
 
-static bool use_with_fault(const backend *on, bool checks, int at, int code)
+static bool use_with_fault(const backend *on, bool checks, unsigned at, int code)
 {
     examiner it = { 0 };
     weir_connection_pool_config config = { .max = 2, .idle_timeout_ms = 1000000 };
@@ -1020,7 +1089,7 @@ static void faults_lose_nothing(void **state)
     {
         for (size_t i = 0; i < COUNT(codes); i++) {
             for (int checks = 0; checks < 2; checks++) {
-                int at = 1;
+                unsigned at = 1;
                 while (use_with_fault(on, checks, at, codes[i]))
                     at++;
                 assert_true(at > 20);
@@ -1184,6 +1253,7 @@ int main(void)
         weir_case(last_one_used_is_lent_first),
         weir_case(given_back_once_and_to_whom_it_belongs),
         weir_case(never_more_than_max_and_in_order),
+        weir_case(given_back_goes_before_what_is_on_its_way),
         weir_case(line_has_an_end),
         weir_case(waiting_has_its_time),
         weir_case(without_a_clock_nobody_waits),
@@ -1200,6 +1270,7 @@ int main(void)
         weir_case(connection_for_who_gave_up_stays),
         weir_case(next_one_gets_what_nobody_wants),
         weir_case(closing_ends_everything_in_its_time),
+        weir_case(nothing_becomes_idle_in_a_closed_pool),
         weir_case(closing_ends_what_connects),
         weir_case(last_reference_closes),
         weir_case(group_may_end_first),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* How servers end: closing, and seeing their connections off. */
-#include "servers.h"
+#include "bootstrap/servers.h"
+
+#include <weir/client.h>
 
 #define MANY 20
 
@@ -9,11 +11,6 @@ static weir_promise *begin_drain(weir_server *server, int64_t timeout_ms)
     weir_promise *promise = new_promise();
     weir_server_drain(server, timeout_ms, promise);
     return promise;
-}
-
-static bool is_pending(weir_promise *promise)
-{
-    return !weir_future_is_done(weir_promise_future(promise));
 }
 
 /* Connections that have been served once. */
@@ -185,6 +182,27 @@ static void a_drain_waits_for_connections(void **state)
         assert_int_equal(server_stats(self.server).connections, 0);
         close_all(&self);
     }
+}
+
+static void a_close_does_not_wait_for_a_drain(void **state)
+{
+    setup self;
+    open_server(&self, *state, 1, 1);
+    int fd = dial(self.server);
+    talk(fd);
+    weir_promise *drained = begin_drain(self.server, -1);
+    for (int i = 0; i < 2; i++) { /* while the listener closes, and when it has */
+        assert_int_equal(close_server(self.server), 0);
+        assert_null(weir_server_listener(self.server, 0));
+        talk(fd); /* connections go on */
+        assert_true(is_pending(drained));
+        assert_false(weir_future_is_done(weir_server_closed(self.server)));
+    }
+    assert_int_equal(end_of(begin_drain(self.server, 0)), 0); /* which ends the other */
+    hear_end(fd);
+    assert_int_equal(end_of(drained), 0);
+    close(fd);
+    close_all(&self);
 }
 
 static void a_drain_closes_when_the_time_is_up(void **state)
@@ -423,6 +441,133 @@ static void children_that_move_are_not_lost(void **state)
     }
 }
 
+/* Out of reach --------------------------------------------------------------------------------- */
+
+/* Children that leave the workers as soon as they are active. */
+typedef struct leaver {
+    setup self;
+    weir_group *elsewhere; /* NULL: off any loop */
+    _Atomic(weir_channel *) child;
+    atomic_int left;
+} leaver;
+
+static void has_left(void *arg, weir_future *future)
+{
+    leaver *self = arg;
+    assert_int_equal(weir_future_code(future), 0);
+    atomic_fetch_add(&self->left, 1);
+}
+
+static void leaves_on_active(weir_ctx *ctx)
+{
+    leaver *self = weir_ctx_arg(ctx);
+    weir_channel *channel = weir_ctx_channel(ctx);
+    if (atomic_load(&self->child) == NULL) {
+        weir_promise *promise = weir_channel_promise(channel);
+        atomic_store(&self->child, weir_channel_retain(channel));
+        weir_future_on_done(weir_promise_future(promise), has_left, self);
+        if (self->elsewhere != NULL)
+            weir_channel_move(channel, weir_group_at(self->elsewhere, 0), promise);
+        else
+            weir_channel_deregister(channel, promise);
+        weir_promise_release(promise);
+    }
+    weir_ctx_fire_active(ctx);
+}
+
+static const weir_handler_type leaves_type = { .name = "leaves", .on_active = leaves_on_active };
+
+static int init_leaves(weir_channel *child, void *arg)
+{
+    return weir_pipeline_add_last(weir_channel_pipeline(child), "leaves", &leaves_type, arg);
+}
+
+/* A server on an address, one child of which has left. The other end of it is the caller's. */
+static weir_channel *open_leaver(leaver *self, const char *address, bool goes_elsewhere)
+{
+    char text[WEIR_ADDRESS_TEXT_MAX];
+    *self = (leaver){ 0 };
+    prepare(&self->self, &backends[0], 1, 2);
+    self->elsewhere = goes_elsewhere ? loops_of(&backends[0], 1) : NULL;
+    self->self.config.init = NULL;
+    self->self.config.init_child = init_leaves;
+    self->self.config.arg = self;
+    listen_on(&self->self, address);
+    weir_address where = address_of_server(self->self.server);
+    weir_address_text(&where, text, sizeof text);
+    weir_channel *client;
+    const weir_client_config config = { .group = self->self.boss };
+    assert_int_equal(weir_client_connect(&client, &config, text, NULL), 0);
+    WAIT_FOR(atomic_load(&self->left) == 1);
+    return client;
+}
+
+static void close_leaver(leaver *self, weir_channel *client)
+{
+    weir_channel_close(self->child, NULL);
+    assert_int_equal(weir_future_await(weir_channel_closed(self->child)), 0);
+    weir_channel_release(self->child);
+    weir_channel_close(client, NULL);
+    assert_int_equal(weir_future_await(weir_channel_closed(client)), 0);
+    weir_channel_release(client);
+    close_all(&self->self);
+    if (self->elsewhere != NULL)
+        end_group(self->elsewhere);
+}
+
+static const char *const leaver_addresses[] = { EVERYWHERE, "local:leaver" };
+
+static void what_has_left_the_workers_does_not_hold_up_a_drain(void **state)
+{
+    (void)state;
+    harness_log_begin(WEIR_LOG_WARN);
+    for (int i = 0; i < 4; i++) {
+        leaver self;
+        weir_channel *client = open_leaver(&self, leaver_addresses[i / 2], i % 2 == 0);
+        assert_int_equal(end_of(begin_drain(self.self.server, 1)), -ETIMEDOUT);
+        assert_true(harness_log_has("ends without 1 connections"));
+        assert_int_equal(weir_future_await(weir_server_closed(self.self.server)), 0);
+        assert_false(weir_future_is_done(weir_channel_closed(self.child)));
+        close_leaver(&self, client);
+    }
+    harness_log_end();
+}
+
+static void what_has_left_the_workers_is_waited_for(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        leaver self;
+        weir_channel *client = open_leaver(&self, leaver_addresses[i / 2], i % 2 == 0);
+        weir_promise *forever = begin_drain(self.self.server, -1);
+        weir_promise *hour = begin_drain(self.self.server, 3600000);
+        assert_int_equal(close_server(self.self.server), 0);
+        for (int walks = 0; walks < 20; walks++) {
+            weir_future_wait(weir_promise_future(forever), 5000000);
+            assert_true(is_pending(forever) && is_pending(hour));
+        }
+        weir_channel_close(self.child, NULL);
+        assert_int_equal(end_of(forever), 0);
+        assert_int_equal(end_of(hour), 0);
+        close_leaver(&self, client);
+    }
+}
+
+static void what_comes_back_in_time_is_closed(void **state)
+{
+    (void)state;
+    leaver self;
+    weir_channel *client = open_leaver(&self, EVERYWHERE, true);
+    weir_promise *promise = begin_drain(self.self.server, -1), *moved = new_promise();
+    weir_channel_move(self.child, weir_group_at(self.self.workers, 1), moved);
+    assert_int_equal(end_of(moved), 0);
+    assert_true(is_pending(promise));
+    assert_int_equal(end_of(begin_drain(self.self.server, 0)), 0);
+    assert_int_equal(end_of(promise), 0);
+    assert_true(weir_future_is_done(weir_channel_closed(self.child)));
+    close_leaver(&self, client);
+}
+
 /* While connections are being accepted --------------------------------------------------------- */
 
 typedef struct dialler {
@@ -503,10 +648,10 @@ static void a_drain_without_memory_closes(void **state)
         open_server(&self, *state, 1, 2);
         dial_many(&self, fds, 3);
         weir_promise *promise = new_promise();
-        fail_nth("alloc", nth, -ENOMEM);
+        fault_begin("alloc", nth, -ENOMEM);
         weir_server_drain(self.server, 5, promise);
         int code = end_of(promise);
-        is_over = fail_end() < nth;
+        is_over = !fault_end();
         assert_true(code == 0 || code == -ENOMEM);
         if (code == 0) {
             for (int i = 0; i < 3; i++)
@@ -529,6 +674,7 @@ int main(void)
         each_backend(a_drain_of_nothing_ends_at_once),
         each_backend(a_drain_with_no_time_closes_all),
         each_backend(a_drain_waits_for_connections),
+        each_backend(a_close_does_not_wait_for_a_drain),
         each_backend(a_drain_closes_when_the_time_is_up),
         each_backend(a_shorter_drain_ends_a_longer_one),
         each_backend(a_drain_after_the_close_finds_them),
@@ -538,6 +684,9 @@ int main(void)
         each_backend(a_drain_survives_the_end_of_the_workers),
         each_backend(groups_may_be_freed_in_any_order_after_the_end),
         epoll_only(children_that_move_are_not_lost),
+        epoll_only(what_has_left_the_workers_does_not_hold_up_a_drain),
+        epoll_only(what_has_left_the_workers_is_waited_for),
+        epoll_only(what_comes_back_in_time_is_closed),
         each_backend(what_is_being_accepted_is_drained_too),
         each_backend(closing_and_draining_may_race),
         each_backend(a_drain_without_memory_closes),

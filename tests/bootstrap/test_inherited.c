@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Sockets that somebody else has opened: by number, and as systemd hands them over. */
-#include "servers.h"
+#include "bootstrap/servers.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>

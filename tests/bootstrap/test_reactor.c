@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The reactor models: which threads accept, and which serve. */
-#include "servers.h"
+#include "bootstrap/servers.h"
 
 #include <weir/accepted.h>
 
@@ -180,15 +180,24 @@ static void connections_can_be_steered_by_cpu(void **state)
 
 static void several_acceptors_need_ports(void **state)
 {
+    static const char *const addresses[] = { "unix:@weir-two", "unix:/tmp/weir-two", "local:two" };
     setup self;
-    weir_error error = { 0 };
     prepare(&self, *state, 2, 1);
     self.config.acceptors = 2;
-    assert_true(weir_server_listen(&self.server, &self.config, "unix:@weir-two", &error) < 0);
-    assert_true(error.message[0] != '\0');
-    error.message[0] = '\0';
-    assert_true(weir_server_listen(&self.server, &self.config, "local:two", &error) < 0);
-    assert_true(error.message[0] != '\0');
+    for (size_t i = 0; i < COUNT(addresses); i++) {
+        weir_error error = { 0 };
+        char says[128];
+        snprintf(says, sizeof says,
+                 "acceptors is 2, but only a port can have more than one "
+                 "listener: set it to 1 for %s",
+                 addresses[i]);
+        assert_int_equal(weir_server_listen(&self.server, &self.config, addresses[i], &error),
+                         -EINVAL);
+        assert_string_equal(error.message, says);
+        assert_null(self.server);
+    }
+    self.config.acceptors = 1;
+    listen_on(&self, addresses[0]);
     close_all(&self);
 }
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* What servers give their channels, what they do with connections, and stepped by hand. */
-#include "servers.h"
+#include "bootstrap/servers.h"
 
 #include "transport/socket.h"
 
 #include <weir/clock.h>
 #include <weir/logging.h>
+
+#include <sys/resource.h>
 
 /* Settings ------------------------------------------------------------------------------------- */
 
@@ -292,6 +294,37 @@ static void no_more_connections_than_allowed(void **state)
     close_all(&self);
 }
 
+/* They were never accepted, and hear that. */
+static void a_listener_closes_with_a_thousand_in_its_backlog(void **state)
+{
+    enum { THOUSAND = 1000 };
+    static int fds[THOUSAND];
+    setup self;
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    const struct rlimit more = { files.rlim_max, files.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &more), 0);
+    prepare(&self, *state, 1, 1);
+    self.config.backlog = THOUSAND + 1;
+    self.config.max_connections = 1; /* the others wait */
+    listen_on(&self, EVERYWHERE);
+    int first = dial(self.server);
+    talk(first);
+    for (int i = 0; i < THOUSAND; i++)
+        fds[i] = dial(self.server);
+    assert_int_equal(server_stats(self.server).accepted, 1);
+    assert_int_equal(close_server(self.server), 0);
+    for (int i = 0; i < THOUSAND; i++) {
+        hear_end(fds[i]);
+        close(fds[i]);
+    }
+    assert_int_equal(server_stats(self.server).accepted, 1);
+    talk(first); /* who was, is served on */
+    close(first);
+    close_all(&self);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+}
+
 static void statistics_of_nothing_are_zero(void **state)
 {
     (void)state;
@@ -330,10 +363,10 @@ static void faults_while_it_serves_cost_one_connection(void **state)
             setup self;
             int served = 0;
             open_server(&self, *state, 1, 1);
-            fail_nth(cases[c].call, nth, cases[c].code);
+            fault_begin(cases[c].call, nth, cases[c].code);
             for (int i = 0; i < 3; i++)
                 served += is_served(self.server);
-            fail_end();
+            fault_end();
             /* One that had failed by then may still show its effect. */
             for (int i = 0; i < 2; i++)
                 served += is_served(self.server);
@@ -423,6 +456,7 @@ int main(void)
         epoll_only(s119_a_socket_needs_a_loop),
         each_backend(s121_a_loop_that_has_ended_closes_the_socket),
         each_backend(no_more_connections_than_allowed),
+        each_backend(a_listener_closes_with_a_thousand_in_its_backlog),
         epoll_only(statistics_of_nothing_are_zero),
         each_backend(faults_while_it_serves_cost_one_connection),
         epoll_only(server_and_clients_in_one_thread),

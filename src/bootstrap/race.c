@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/* The race of the addresses of a name. */
+#include "bootstrap/race.h"
+
+#include "base/alloc.h"
+#include "bootstrap/client.h"
+#include "channel/extras.h"
+#include "transport/socket.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void try_next(weir_race *self);
+
+static weir_io *io_of(const weir_race *self)
+{
+    return self->loop->io;
+}
+
+/* The winner ----------------------------------------------------------------------------------- */
+
+static void end_claim(const weir_race *self, weir_attempt *at)
+{
+    weir__claim_end(self->loop->base.sys, at->claim);
+    at->claim = NULL;
+}
+
+/* The path goes with the channel from here on. */
+static int hand_claim_over(const weir_race *self, weir_attempt *winner, weir_channel *channel)
+{
+    if (winner->claim == NULL)
+        return 0;
+    weir_socket_extras *extras = weir__socket_need_extras(weir__socket_of(channel));
+    if (extras == NULL) {
+        end_claim(self, winner);
+        return -ENOMEM;
+    }
+    extras->claim = winner->claim;
+    winner->claim = NULL;
+    return 0;
+}
+
+/* The socket that has won becomes a channel. */
+static int make_channel(const weir_race *self, weir_attempt *winner, weir_channel **channel)
+{
+    weir_sys *sys = self->loop->base.sys;
+    int fd = winner->file.fd;
+    int family = weir_address_sockaddr(winner->address, NULL)->sa_family;
+    io_of(self)->type->detach(io_of(self), &winner->file);
+    int code = weir__stream_new(channel, NULL, sys, fd, family, true);
+    if (code < 0) {
+        end_claim(self, winner);
+        sys->close(sys, fd);
+        return code;
+    }
+    code = hand_claim_over(self, winner, *channel);
+    if (code < 0)
+        weir_channel_release(*channel); /* which closes it */
+    return code;
+}
+
+static void win(weir_race *self, weir_attempt *winner)
+{
+    weir_channel *channel;
+    int code = make_channel(self, winner, &channel);
+    if (code < 0)
+        self->lost(self, code);
+    else
+        self->won(self, channel, false);
+}
+
+/* Trying --------------------------------------------------------------------------------------- */
+
+static void close_attempt(weir_race *self, weir_attempt *at)
+{
+    end_claim(self, at);
+    io_of(self)->type->close_file(io_of(self), &at->file);
+}
+
+/* What was cancelled after the end has not failed by itself. */
+static void end_attempt(weir_race *self, weir_attempt *at, int code)
+{
+    if (!self->is_over) {
+        at->code = code;
+        try_next(self);
+        return;
+    }
+    at->code = code != -ECANCELED && code != WEIR_ECLOSED ? code : 0;
+    self->quiet(self);
+}
+
+static void on_attempt(weir_io_op *op, const weir_io_result *result)
+{
+    weir_attempt *at = WEIR_CONTAINER(op, weir_attempt, op);
+    weir_race *self = at->race;
+    int code = result->code;
+    self->running--;
+    if (code == 0 && !self->is_over) {
+        win(self, at);
+        return;
+    }
+    close_attempt(self, at);
+    end_attempt(self, at, code);
+}
+
+static int set_socket_options(const weir_race *self, int fd, int family)
+{
+    weir_sys *sys = self->loop->base.sys;
+    int code = 0;
+    for (size_t i = 0; i < self->plan->config.option_count && code == 0; i++) {
+        const weir_option_value *option = &self->plan->config.options[i];
+        if (option->option == WEIR_OPTION_CLOSE_LINGER_S)
+            continue; /* who loses is closed at once; the channel will have it */
+        code = weir__sockopt_set(sys, fd, family, option->option, option->value);
+        if (code == -ENOPROTOOPT)
+            code = 0; /* the channel's, or none of this family's: it will say so */
+    }
+    return code;
+}
+
+/* A local address of another family is nothing for this one. */
+static int bind_local(const weir_race *self, weir_attempt *at, int fd, int family)
+{
+    weir_sys *sys = self->loop->base.sys;
+    size_t length;
+    const struct sockaddr *local = weir_address_sockaddr(self->local, &length);
+    if (weir_address_kind_of(self->local) == WEIR_ADDRESS_NONE)
+        return 0;
+    if (local == NULL || local->sa_family != family)
+        return -EAFNOSUPPORT;
+    return family == AF_UNIX ? weir__claim_bind(sys, fd, self->local, &at->claim)
+                             : sys->bind(sys, fd, local, (socklen_t)length);
+}
+
+/* An open socket, with what it has to have before it connects; or a negative code. */
+static int open_socket(const weir_race *self, weir_attempt *at, int family)
+{
+    weir_sys *sys = self->loop->base.sys;
+    int fd = sys->socket(sys, family, SOCK_STREAM, 0);
+    if (fd < 0)
+        return fd;
+    if (family != AF_UNIX)
+        weir__sockopt_set(sys, fd, family, WEIR_OPTION_NO_DELAY, 1);
+    int code = set_socket_options(self, fd, family);
+    if (code == 0)
+        code = bind_local(self, at, fd, family);
+    if (code < 0)
+        sys->close(sys, fd);
+    return code < 0 ? code : fd;
+}
+
+/* WEIR_IO_PENDING, or how it went. -EBUSY when the loop has room for one descriptor only. */
+static int begin_attempt(weir_race *self, weir_attempt *at)
+{
+    weir_io *io = io_of(self);
+    const struct sockaddr *address = weir_address_sockaddr(at->address, NULL);
+    int fd = address != NULL ? open_socket(self, at, address->sa_family) : -EINVAL;
+    if (fd < 0)
+        return fd;
+    int code = io->type->attach(io, &at->file, fd);
+    if (code < 0) {
+        end_claim(self, at);
+        io->sys->close(io->sys, fd);
+        return code;
+    }
+    at->op = (weir_io_op){ .kind = WEIR_IO_CONNECT, .file = &at->file, .remote = at->address };
+    at->op.on_done = on_attempt;
+    code = weir__io_submit(io, &at->op);
+    if (code != WEIR_IO_PENDING && code < 0)
+        close_attempt(self, at);
+    return code;
+}
+
+/* Channels within the process have no sockets to race with. */
+static void on_local(weir_listener *listener, weir_future *future)
+{
+    weir_attempt *at = WEIR_CONTAINER(listener, weir_attempt, on_local);
+    weir_race *self = at->race;
+    weir_channel *channel = at->channel;
+    int code = weir_future_code(future);
+    self->running--;
+    at->channel = NULL;
+    if (code == 0 && !self->is_over) {
+        self->won(self, channel, true);
+        return;
+    }
+    weir_channel_close(channel, NULL);
+    weir_channel_release(channel);
+    end_attempt(self, at, self->plan->init_code < 0 ? self->plan->init_code : code);
+}
+
+static int begin_local(weir_race *self, weir_attempt *at)
+{
+    weir_channel *channel = NULL;
+    int code = weir__channel_open(&channel, self->loop->base.sys, WEIR_SOCKET_STREAM, at->address,
+                                  NULL);
+    if (code == 0)
+        code = weir__client_set_up(&self->plan->config, channel, false);
+    weir_promise *promise = code == 0 ? weir_channel_promise(channel) : NULL;
+    if (promise == NULL) {
+        weir_channel_release(channel);
+        return code < 0 ? code : -ENOMEM;
+    }
+    at->channel = channel;
+    at->on_local.done = on_local;
+    weir_future_listen(weir_promise_future(promise), &at->on_local);
+    weir_channel_register(channel, &self->loop->base, NULL);
+    weir_channel_connect(channel, at->address, self->local->length > 0 ? self->local : NULL,
+                         promise);
+    weir_promise_release(promise);
+    return WEIR_IO_PENDING;
+}
+
+static int try_one(weir_race *self, weir_attempt *at)
+{
+    return weir_address_kind_of(at->address) == WEIR_ADDRESS_LOCAL ? begin_local(self, at)
+                                                                   : begin_attempt(self, at);
+}
+
+static int on_stagger(weir_timer *timer)
+{
+    try_next(WEIR_CONTAINER(timer, weir_race, stagger));
+    return 0;
+}
+
+static void wait_a_little(weir_race *self)
+{
+    if (self->plan->config.stagger_ms > 0 && self->next < self->addresses.count)
+        weir_timer_schedule(&self->stagger, &self->loop->base,
+                            WEIR_MS(self->plan->config.stagger_ms));
+}
+
+/* A loop may be for one descriptor, descriptors may have run out, or the local port may be taken by
+ * the attempt before: then one after the other. */
+static bool has_to_wait(const weir_race *self, int code)
+{
+    return self->running > 0 &&
+           (code == -EBUSY || code == -EMFILE || code == -ENFILE || code == -EADDRINUSE);
+}
+
+static void try_next(weir_race *self)
+{
+    weir_timer_cancel(&self->stagger);
+    while (self->next < self->addresses.count) {
+        weir_attempt *at = &self->attempts[self->next];
+        int code = try_one(self, at);
+        if (has_to_wait(self, code))
+            return;
+        self->next++;
+        if (code == WEIR_IO_PENDING) {
+            self->running++;
+            wait_a_little(self);
+            return;
+        }
+        if (code == 0) {
+            win(self, at);
+            return;
+        }
+        at->code = code;
+    }
+    if (self->running == 0)
+        self->lost(self, self->attempts[0].code);
+}
+
+/* Its course ----------------------------------------------------------------------------------- */
+
+int weir__race_begin(weir_race *self, const weir_addresses *addresses)
+{
+    if (addresses == NULL || addresses->count == 0)
+        return WEIR_ENONAME;
+    self->attempts = weir__zalloc(addresses->count * sizeof *self->attempts);
+    if (self->attempts == NULL)
+        return -ENOMEM;
+    self->addresses = *addresses;
+    self->stagger.fire = on_stagger;
+    for (size_t i = 0; i < addresses->count; i++) {
+        self->attempts[i].race = self;
+        self->attempts[i].address = &addresses->list[i];
+    }
+    try_next(self);
+    return 0;
+}
+
+void weir__race_stop(weir_race *self)
+{
+    self->is_over = true;
+    weir_timer_cancel(&self->stagger);
+    for (size_t i = 0; i < self->next; i++) {
+        weir_attempt *at = &self->attempts[i];
+        if (at->op.is_in_flight)
+            weir__io_cancel(io_of(self), &at->op);
+        if (at->channel != NULL)
+            weir_channel_close(at->channel, NULL);
+    }
+}
+
+void weir__race_describe(const weir_race *self, const char *text, int failure, weir_error *error)
+{
+    char list[sizeof error->message] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < self->next && used < sizeof list - 1; i++) {
+        char address[WEIR_ADDRESS_TEXT_MAX];
+        int code = self->attempts[i].code < 0 ? self->attempts[i].code : failure;
+        weir_address_text(self->attempts[i].address, address, sizeof address);
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %s", i > 0 ? "; " : "",
+                                 address, weir_error_text(code));
+    }
+    if (self->next == 0)
+        weir_error_set(error, failure, "client", "cannot connect to %s: %s", text,
+                       weir_error_text(failure));
+    else if (self->next == 1 && strncmp(list, text, strlen(text)) == 0)
+        weir_error_set(error, failure, "client", "cannot connect to %s", list);
+    else
+        weir_error_set(error, failure, "client", "cannot connect to %s (%s)", text, list);
+}
+
+void weir__race_free(weir_race *self)
+{
+    weir__free(self->attempts);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* The race of the addresses of a name: Happy Eyeballs. */
+#ifndef WEIR_BOOTSTRAP_RACE_H
+#define WEIR_BOOTSTRAP_RACE_H
+
+#include "bootstrap/client.h"
+#include "io/io.h"
+#include "loop/loop.h"
+
+#include <weir/timer.h>
+
+typedef struct weir_race weir_race;
+
+/* One address that is tried. */
+typedef struct weir_attempt {
+    weir_race *race;
+    const weir_address *address;
+    weir_io_file file;
+    weir_io_op op;
+    struct weir_claim *claim; /* of the path it comes from */
+    weir_channel *channel;    /* within the process, in place of a socket: while it connects */
+    weir_listener on_local;
+    int code; /* 0 while nobody knows */
+} weir_attempt;
+
+/*
+ * The first address is tried; when that fails, or takes long, the next one; there may be several at
+ * once. Until a socket has won it is none of any channel's. All of it is the loop's.
+ */
+struct weir_race {
+    /* The owner's to set. */
+    const weir_client_plan *plan;
+    const weir_address *local; /* where to come from; may be none */
+    weir_loop *loop;
+    /* It is over, once: a channel, for the owner to keep, or how the first one failed. A socket's
+     * still has to be set up and registered; that of the process is both. After weir__race_stop
+     * this does not come. */
+    void (*won)(weir_race *race, weir_channel *channel, bool is_registered);
+    void (*lost)(weir_race *race, int code);
+    void (*quiet)(weir_race *race); /* one of those that were stopped has ended */
+
+    weir_timer stagger;
+    weir_attempt *attempts;
+    weir_addresses addresses; /* the lookup's */
+    size_t next;              /* which to try */
+    size_t running;           /* attempts under way */
+    bool is_over;
+};
+
+/* Begins; the addresses have to stay. 0, and then `won` or `lost` may have been called already; or
+ * a negative code, and neither is. */
+int weir__race_begin(weir_race *self, const weir_addresses *addresses);
+
+/* Whatever is under way ends soon: `quiet` follows each time, until there is nothing running. Also
+ * when it has not begun. */
+void weir__race_stop(weir_race *self);
+
+/* What was tried, and why not; what nobody knows has failed like all of it. */
+void weir__race_describe(const weir_race *self, const char *text, int failure, weir_error *error);
+
+void weir__race_free(weir_race *self);
+
+#endif
