@@ -15,6 +15,7 @@
 #include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +26,35 @@
         if (fault_ < 0)                                                                            \
             return fault_;                                                                         \
     } while (0)
+
+/*
+ * The calls of every message. glibc's are points where a thread may be cancelled, and prepare for
+ * that each time once there are two threads; weir's threads are never cancelled. The sanitizers
+ * know only glibc's.
+ */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define IS_SANITIZED 1
+#endif
+#endif
+#ifndef IS_SANITIZED
+#define IS_SANITIZED 0
+#endif
+
+static long receive(int fd, void *to, size_t length, int flags)
+{
+    return IS_SANITIZED ? recv(fd, to, length, flags)
+                        : syscall(SYS_recvfrom, fd, to, length, flags, NULL, NULL);
+}
+
+static long transmit(int fd, const void *from, size_t length, int flags)
+{
+    return IS_SANITIZED ? send(fd, from, length, flags)
+                        : syscall(SYS_sendto, fd, from, length, flags, NULL, 0);
+}
 
 static int result_of(long result)
 {
@@ -214,14 +244,14 @@ static int sys_recv(weir_sys *sys, int fd, void *to, size_t length, int flags)
 {
     (void)sys;
     FAULT("recv", &length);
-    return result_of(recv(fd, to, cut(length), flags));
+    return result_of(receive(fd, to, cut(length), flags));
 }
 
 static int sys_send(weir_sys *sys, int fd, const void *from, size_t length, int flags)
 {
     (void)sys;
     FAULT("send", &length);
-    return result_of(send(fd, from, cut(length), flags));
+    return result_of(transmit(fd, from, cut(length), flags));
 }
 
 static size_t total(const struct msghdr *message)

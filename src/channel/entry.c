@@ -117,7 +117,9 @@ void weir_channel_disconnect(weir_channel *channel, weir_promise *promise)
 
 void weir_channel_read(weir_channel *channel)
 {
-    if (channel != NULL)
+    if (channel != NULL && is_straight(channel))
+        weir_ctx_read(&channel->pipeline.tail);
+    else if (channel != NULL)
         begin(channel, &(weir_event){ .kind = WEIR_OP_READ }, false);
 }
 

@@ -171,6 +171,18 @@ int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec 
     return count;
 }
 
+const uint8_t *weir__outbound_sole(weir_outbound *queue, size_t *length)
+{
+    weir_write *entry = queue->first;
+    const weir_buf *buf = (const weir_buf *)entry->msg;
+    if (entry->next != queue->unflushed || entry->msg->type != &weir_buf_type ||
+        buf->flags & WEIR__BUF_COMPOSITE || buf->writer - buf->reader < entry->size ||
+        entry->size == entry->sent || !begin_entry(entry))
+        return NULL;
+    *length = entry->size - entry->sent;
+    return buf->data + buf->reader + entry->sent;
+}
+
 void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes)
 {
     while (weir__outbound_has_flushed(queue)) {

@@ -65,6 +65,10 @@ weir_msg *weir__outbound_at(weir_outbound *queue, weir_spare *spare, unsigned n)
  * before what is not a buffer. What it names cannot be cancelled any more. */
 int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max);
 
+/* Where the bytes are, if one flushed buffer in one piece is all there is, which then cannot be
+ * cancelled any more; else NULL. */
+const uint8_t *weir__outbound_sole(weir_outbound *queue, size_t *length);
+
 /* So many bytes from the front went: completes what they complete, and empty messages behind. */
 void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes);
 

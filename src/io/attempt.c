@@ -59,7 +59,7 @@ static int try_receive(weir_io *io, weir_io_op *op, weir_io_arena *arena, bool *
     weir_buf *buf = weir_buf_new(size);
     if (buf == NULL)
         return -ENOMEM;
-    uint8_t *to = weir_buf_write_ptr(buf, size);
+    uint8_t *to = buf->data; /* nothing is in it yet */
     int code = -EINTR;
     for (int i = 0; i < MOST_RETRIES && code == -EINTR; i++) {
         weir__io_count(&io->counters->receives);
@@ -70,7 +70,7 @@ static int try_receive(weir_io *io, weir_io_op *op, weir_io_arena *arena, bool *
         weir_buf_release(buf);
         return code;
     }
-    weir_buf_advance_writer(buf, (size_t)code);
+    buf->writer = (uint32_t)code;
     weir__guess_learn(&op->guess, (size_t)code);
     *may_have_more = (size_t)code == size;
     result->code = code;

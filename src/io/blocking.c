@@ -146,6 +146,7 @@ static const weir_io_type blocking_type = {
     .detach = blocking_detach,
     .close_file = blocking_close_file,
     .submit = weir__readiness_submit,
+    .send_now = weir__readiness_send_now,
     .cancel = weir__readiness_cancel,
     .poll = blocking_poll,
     .complete = blocking_complete,

@@ -215,6 +215,7 @@ static const weir_io_type epoll_type = {
     .detach = epoll_detach,
     .close_file = epoll_close_file,
     .submit = weir__readiness_submit,
+    .send_now = weir__readiness_send_now,
     .cancel = weir__readiness_cancel,
     .poll = epoll_poll,
     .complete = epoll_complete,

@@ -2,25 +2,16 @@
 /* The guess of a receive's size. */
 #include "io/guess.h"
 
-/*
- * The sizes: in steps of 16 bytes up to 512, then doubling, as in Netty's adaptive allocator.
- *
- *   64 80 96 ... 496 | 512 1024 2048 ... 65536
- */
-#define LEAST 64
-#define STEP 16
-#define FIRST_POWER 512
-#define LINEAR_COUNT ((FIRST_POWER - LEAST) / STEP)
-#define LARGEST_INDEX (LINEAR_COUNT + 7) /* 65536 */
-#define START_INDEX (LINEAR_COUNT + 2)   /* 2048 */
+/* In steps of 16 bytes up to 512, then doubling, as in Netty's adaptive allocator. */
+static const uint32_t sizes[] = {
+    64,  80,  96,  112, 128, 144,  160,  176,  192,  208,   224,   240,
+    256, 272, 288, 304, 320, 336,  352,  368,  384,  400,   416,   432,
+    448, 464, 480, 496, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536,
+};
+#define LARGEST_INDEX ((int)(sizeof sizes / sizeof *sizes) - 1)
+#define START_INDEX 30 /* 2048 */
 #define STEPS_UP 4
 #define STEPS_DOWN 1
-
-static size_t size_at(int index)
-{
-    return index < LINEAR_COUNT ? LEAST + STEP * (size_t)index
-                                : (size_t)FIRST_POWER << (index - LINEAR_COUNT);
-}
 
 static int clamp(int index)
 {
@@ -31,7 +22,7 @@ static int clamp(int index)
 
 size_t weir__guess_size(const weir_guess *guess)
 {
-    return size_at(START_INDEX + guess->steps);
+    return sizes[START_INDEX + guess->steps];
 }
 
 static void move(weir_guess *guess, int steps)
@@ -43,9 +34,9 @@ static void move(weir_guess *guess, int steps)
 void weir__guess_learn(weir_guess *guess, size_t length)
 {
     int index = START_INDEX + guess->steps;
-    if (length >= size_at(index)) {
+    if (length >= sizes[index]) {
         move(guess, STEPS_UP);
-    } else if (length >= size_at(clamp(index - STEPS_DOWN))) {
+    } else if (length >= sizes[clamp(index - STEPS_DOWN)]) {
         guess->was_small = false;
     } else if (guess->was_small) {
         move(guess, -STEPS_DOWN);

@@ -189,6 +189,10 @@ struct weir_io_type {
     int (*submit)(weir_io *io, weir_io_op *op);
     void (*cancel)(weir_io *io, weir_io_op *op);
 
+    /* Sends at once and without an operation, if it can: how many bytes went, or an error; -EAGAIN
+     * when it has to be submitted instead. NULL: that is always so. */
+    int (*send_now)(weir_io *io, weir_io_file *file, const void *bytes, size_t length);
+
     /* Waits for events, at most `timeout_ns` (negative: for ever), not at all when results wait to
      * be told. How many there are, or -EINTR, or a code which says that it needs a rebuild. */
     int (*poll)(weir_io *io, int64_t timeout_ns);

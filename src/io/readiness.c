@@ -137,12 +137,17 @@ static void complete_in(weir_readiness *self, weir_io_file *file)
 
 /* The completion phase ----------------------------------------------------------------------- */
 
+static bool can_level_go_on(const weir_io_file *file)
+{
+    return (weir__file_hangup(file) != NULL && file->bits & WEIR_FILE_DEAD) ||
+           (weir__file_poll(file) != NULL && file->events != 0);
+}
+
 static bool can_go_on(const weir_io_file *file)
 {
-    return (file->out != NULL && file->bits & WEIR_FILE_WRITABLE) ||
-           (file->in != NULL && file->bits & WEIR_FILE_READABLE) ||
-           (weir__file_hangup(file) != NULL && file->bits & WEIR_FILE_DEAD) ||
-           (weir__file_poll(file) != NULL && file->events != 0);
+    return (file->in != NULL && file->bits & WEIR_FILE_READABLE) ||
+           (file->out != NULL && file->bits & WEIR_FILE_WRITABLE) ||
+           (file->level != NULL && can_level_go_on(file));
 }
 
 static void make_ready(weir_readiness *self, weir_io_file *file)
@@ -163,13 +168,13 @@ static void complete_poll(weir_readiness *self, weir_io_file *file)
 static void complete_file(weir_readiness *self, weir_io_file *file)
 {
     self->base.current = file;
-    if (weir__file_poll(file) != NULL && file->events != 0)
+    if (file->level != NULL && weir__file_poll(file) != NULL && file->events != 0)
         complete_poll(self, file);
     if (self->base.current == file && file->out != NULL && file->bits & WEIR_FILE_WRITABLE)
         complete_out(self, file);
     if (self->base.current == file && file->in != NULL && file->bits & WEIR_FILE_READABLE)
         complete_in(self, file);
-    if (self->base.current == file && weir__file_hangup(file) != NULL &&
+    if (self->base.current == file && file->level != NULL && weir__file_hangup(file) != NULL &&
         file->bits & WEIR_FILE_DEAD)
         weir__op_finish(&self->base, weir__file_hangup(file), 0);
     if (self->base.current == file)
@@ -274,6 +279,18 @@ static int submit_send(weir_readiness *self, weir_io_op *op)
             return weir__op_end_at_once(op, code);
     }
     return wait_for_out(self, op);
+}
+
+int weir__readiness_send_now(weir_io *base, weir_io_file *file, const void *bytes, size_t length)
+{
+    if (file->out != NULL || file->error < 0 || !(file->bits & WEIR_FILE_WRITABLE) ||
+        !weir__io_take_send(base, file))
+        return -EAGAIN;
+    weir__io_count(&base->counters->sends);
+    int code = base->sys->send(base->sys, file->fd, bytes, length, MSG_NOSIGNAL);
+    if (code == -EAGAIN)
+        file->bits &= (uint8_t)~WEIR_FILE_WRITABLE;
+    return code == -EINTR ? -EAGAIN : code;
 }
 
 static int submit_connect(weir_readiness *self, weir_io_op *op)

@@ -59,6 +59,7 @@ uint32_t weir__readiness_levels(const weir_io_op *poll);
 
 /* These are of the backend's type. */
 int weir__readiness_submit(weir_io *io, weir_io_op *op);
+int weir__readiness_send_now(weir_io *io, weir_io_file *file, const void *bytes, size_t length);
 void weir__readiness_cancel(weir_io *io, weir_io_op *op);
 bool weir__readiness_has_results(const weir_io *io);
 void weir__readiness_wake(weir_io *io);

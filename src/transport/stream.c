@@ -75,18 +75,30 @@ static int account(weir_socket *self, int sent)
     return 0;
 }
 
-static void stream_flush(weir_channel *channel)
+/* One buffer in one piece, as most flushes are, goes straight to the kernel; 0, or the code that
+ * ends everything. What it leaves goes the usual way. */
+static int send_sole(weir_socket *self)
 {
-    weir_socket *self = weir__socket_of(channel);
+    weir_channel *channel = &self->channel;
+    weir_io *io = weir__socket_io(self);
+    size_t length;
+    const uint8_t *bytes = weir__outbound_sole(&channel->outbound, &length);
+    if (bytes == NULL || io->type->send_now == NULL)
+        return 0;
+    int code = io->type->send_now(io, &self->file, bytes, length);
+    if (code > 0)
+        weir__outbound_sent(&channel->outbound, channel->spare, (size_t)code);
+    return code < 0 && code != -EAGAIN ? code : 0;
+}
+
+/* What is flushed goes by operations, until one has to wait: its result. */
+static int send_all(weir_socket *self)
+{
+    weir_channel *channel = &self->channel;
     weir_msg *msg;
     int code = 0;
-    if (self->out != NULL || !weir__outbound_has_flushed(&channel->outbound)) {
-        if (self->is_relay && channel->is_output_ended)
-            weir__relaying_stop(self->extras->relaying);
-        return;
-    }
     if (weir__socket_take_out(self) == NULL)
-        code = -ENOMEM;
+        return -ENOMEM;
     while (code == 0 &&
            (msg = weir__outbound_current(&channel->outbound, channel->spare)) != NULL) {
         code = send_first(self, msg);
@@ -94,7 +106,21 @@ static void stream_flush(weir_channel *channel)
             code = account(self, code);
     }
     weir__socket_give_out_back(self);
-    weir__channel_sent(channel, code == WEIR_IO_PENDING ? 0 : code);
+    return code == WEIR_IO_PENDING ? 0 : code;
+}
+
+static void stream_flush(weir_channel *channel)
+{
+    weir_socket *self = weir__socket_of(channel);
+    if (self->out != NULL || !weir__outbound_has_flushed(&channel->outbound)) {
+        if (self->is_relay && channel->is_output_ended)
+            weir__relaying_stop(self->extras->relaying);
+        return;
+    }
+    int code = send_sole(self);
+    if (code == 0 && weir__outbound_has_flushed(&channel->outbound))
+        code = send_all(self);
+    weir__channel_sent(channel, code);
 }
 
 static void on_sent(weir_io_op *op, const weir_io_result *result)
