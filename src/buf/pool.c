@@ -168,7 +168,7 @@ static void keep(weir_pool *pool, weir_block *block)
     pool->free_bytes += block->room;
 }
 
-static void keep_or_end(weir_pool *pool, weir_block *block)
+static inline void keep_or_end(weir_pool *pool, weir_block *block)
 {
     if (pool->free_bytes + block->room > atomic_load_explicit(&cache_limit, memory_order_relaxed))
         end_block(block);
@@ -353,7 +353,7 @@ __attribute__((noinline, cold)) static weir_pool *open_pool(void)
 
 __attribute__((noinline)) static weir_block *make_large(weir_pool *pool, size_t room)
 {
-    weir_block *block = weir__alloc(sizeof *block + room);
+    weir_block *block = room <= WEIR_BUF_MAX ? weir__alloc(sizeof *block + room) : NULL;
     if (block == NULL)
         return NULL;
     block->size_class = CLASS_LARGE;
@@ -383,7 +383,7 @@ __attribute__((noinline)) static weir_block *refill(weir_pool *pool, unsigned si
 
 static weir_block *get_block(size_t room)
 {
-    if (room > WEIR_BUF_MAX || weir__fault("pool", NULL) < 0)
+    if (weir__fault("pool", NULL) < 0)
         return NULL;
     weir_pool *pool = thread_pool;
     if (__builtin_expect(pool == NULL, 0) && (pool = open_pool()) == NULL)
@@ -438,22 +438,29 @@ __attribute__((noinline)) static void send_home(weir_block *block)
                                                     memory_order_release, memory_order_relaxed));
 }
 
-static void put_block(weir_block *block)
+/* It is large, or another thread's. */
+__attribute__((noinline)) static void put_elsewhere(weir_block *block)
 {
-    weir_pool *pool = thread_pool;
-    if (__builtin_expect(block->owner == NULL, 0)) {
+    if (block->owner == NULL) {
         COUNT_ANYWHERE(out.blocks[CLASS_LARGE], 1);
         COUNT_ANYWHERE(out.large_bytes, block->room);
         end_block(block);
+    } else {
+        COUNT_ANYWHERE(out.blocks[block->size_class], 1);
+        send_home(block);
+    }
+}
+
+static inline void put_block(weir_block *block)
+{
+    weir_pool *pool = thread_pool;
+    if (__builtin_expect(block->owner != pool || pool == NULL, 0)) {
+        put_elsewhere(block);
         return;
     }
-    COUNT_ANYWHERE(out.blocks[block->size_class], 1);
-    if (block->owner != pool) {
-        send_home(block);
-    } else {
-        poison(block);
-        keep_or_end(pool, block);
-    }
+    weir__counter_add(&pool->counts.out.blocks[block->size_class], 1);
+    poison(block);
+    keep_or_end(pool, block);
 }
 
 void weir__block_free(weir_block *block)

@@ -4,6 +4,7 @@
 #include "channel/extras.h"
 #include "channel/inbox.h"
 
+#include <weir/buf.h>
 #include <weir/log.h>
 
 #include <errno.h>
@@ -130,7 +131,9 @@ static inline int check_write(weir_channel *channel, const weir_msg *msg, size_t
         return WEIR_ECLOSED;
     if (channel->is_output_ended)
         return -EPIPE;
-    if (transport->takes != NULL && !transport->takes(channel, msg))
+    bool is_bytes = transport->is_stream && msg->type == &weir_buf_type;
+    if (is_bytes ? channel->is_output_lent
+                 : transport->takes != NULL && !transport->takes(channel, msg))
         return -EOPNOTSUPP;
     if (bytes > room || weir__write_weight(size) > room - bytes)
         return WEIR_ELIMIT;

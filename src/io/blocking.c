@@ -33,6 +33,7 @@ static void blocking_detach(weir_io *base, weir_io_file *file)
     blocking_io *io = (blocking_io *)base;
     weir__readiness_forget(&io->base, file);
     io->file = NULL;
+    io->events = 0;
 }
 
 static void blocking_close_file(weir_io *base, weir_io_file *file)
@@ -99,14 +100,18 @@ static void lose(blocking_io *io)
 static unsigned blocking_complete(weir_io *base)
 {
     blocking_io *io = (blocking_io *)base;
-    short events = io->events;
-    io->events = 0;
+    weir_completion phase;
     base->news = 0;
-    if (events & POLLNVAL)
+    if (io->events & POLLNVAL) {
         lose(io);
-    else if (events != 0)
-        weir__readiness_note(&io->base, io->file, (uint32_t)events);
-    return weir__readiness_complete(&io->base);
+        io->events = 0;
+    }
+    weir__readiness_begin(&io->base, &phase);
+    short events = io->events; /* none, when the file has gone meanwhile */
+    io->events = 0;
+    if (events != 0)
+        weir__readiness_event(&io->base, io->file, (uint32_t)events);
+    return weir__readiness_end(&io->base, &phase);
 }
 
 /* There is nothing at the kernel to be replaced, and what wakes it is known to other threads. */

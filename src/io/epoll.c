@@ -106,7 +106,7 @@ static int epoll_poll(weir_io *base, int64_t timeout_ns)
 }
 
 /* The kernel knows files by their keys. */
-static void note_event(epoll_io *io, const struct epoll_event *event)
+static void complete_event(epoll_io *io, const struct epoll_event *event)
 {
     if (event->data.u64 == 0)
         return;
@@ -116,17 +116,19 @@ static void note_event(epoll_io *io, const struct epoll_event *event)
         io->spinner = weir__slots_fd(&io->slots, event->data.u64);
         return;
     }
-    weir__readiness_note(&io->base, file, event->events);
+    weir__readiness_event(&io->base, file, event->events);
 }
 
 static unsigned epoll_complete(weir_io *base)
 {
     epoll_io *io = (epoll_io *)base;
+    weir_completion phase;
     base->news = 0;
+    weir__readiness_begin(&io->base, &phase);
     for (int i = 0; i < io->event_count; i++)
-        note_event(io, &io->events[i]);
+        complete_event(io, &io->events[i]);
     io->event_count = 0;
-    return weir__readiness_complete(&io->base);
+    return weir__readiness_end(&io->base, &phase);
 }
 
 static int epoll_descriptor(const weir_io *base)

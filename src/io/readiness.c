@@ -206,29 +206,33 @@ static uint8_t bits_of(uint32_t events)
     return bits;
 }
 
-void weir__readiness_note(weir_readiness *self, weir_io_file *file, uint32_t events)
+void weir__readiness_begin(weir_readiness *self, weir_completion *phase)
+{
+    phase->before = weir__counter_get(&self->base.counters->completions);
+    weir__io_tell_ended(&self->base);
+    /* Those that are ready now; who comes back waits for the next turn. */
+    weir__list_init(&phase->rest);
+    weir__list_splice_back(&phase->rest, &self->ready);
+}
+
+/* Who is among the rest, or had its turn already, has its time. */
+void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events)
 {
     self->base.news++;
-    if (file->bits & WEIR_FILE_PLAIN)
+    if (__builtin_expect(file->bits & WEIR_FILE_PLAIN, 0))
         file->events |= level_of(events);
     else
         file->bits |= bits_of(events);
-    make_ready(self, file);
+    if (!weir__list_is_linked(&file->ready) && can_go_on(file))
+        complete_file(self, file);
 }
 
-unsigned weir__readiness_complete(weir_readiness *self)
+unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase)
 {
-    const _Atomic(uint64_t) *completions = &self->base.counters->completions;
-    uint64_t before = atomic_load_explicit(completions, memory_order_relaxed);
-    weir__io_tell_ended(&self->base);
-    /* Those that are ready now; who comes back waits for the next turn. */
-    weir_list todo;
     weir_list_node *node;
-    weir__list_init(&todo);
-    weir__list_splice_back(&todo, &self->ready);
-    while ((node = weir__list_pop_front(&todo)) != NULL)
+    while ((node = weir__list_pop_front(&phase->rest)) != NULL)
         complete_file(self, WEIR_CONTAINER(node, weir_io_file, ready));
-    return (unsigned)(atomic_load_explicit(completions, memory_order_relaxed) - before);
+    return (unsigned)(weir__counter_get(&self->base.counters->completions) - phase->before);
 }
 
 /* Submitting --------------------------------------------------------------------------------- */

@@ -47,12 +47,18 @@ void weir__readiness_unwatch(weir_readiness *self, weir_io_file *file);
 /* The descriptor is of no use any more: what is armed fails with the code, and what will be. */
 void weir__readiness_lose(weir_readiness *self, weir_io_file *file, int code);
 
-/* In the completion phase, before any callback can change what there is: the kernel has said this
- * about a file, with the bits of epoll, which are those of poll. */
-void weir__readiness_note(weir_readiness *self, weir_io_file *file, uint32_t events);
-
-/* The rest of the completion phase: how many results were told. */
-unsigned weir__readiness_complete(weir_readiness *self);
+/*
+ * The completion phase: it begins, then the kernel's events are told, and it ends; each file gets
+ * its turn once. `rest` is the caller's for as long: files that were ready before, which come last.
+ * The bits of epoll are those of poll.
+ */
+typedef struct weir_completion {
+    weir_list rest;
+    uint64_t before; /* completions */
+} weir_completion;
+void weir__readiness_begin(weir_readiness *self, weir_completion *phase);
+void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events);
+unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase);
 
 /* What a poll waits for, with the same bits. */
 uint32_t weir__readiness_levels(const weir_io_op *poll);

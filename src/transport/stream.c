@@ -86,7 +86,9 @@ static int send_sole(weir_socket *self)
     if (bytes == NULL || io->type->send_now == NULL)
         return 0;
     int code = io->type->send_now(io, &self->file, bytes, length);
-    if (code > 0)
+    if (code == (int)length)
+        weir__outbound_remove(&channel->outbound, channel->spare, 0);
+    else if (code > 0)
         weir__outbound_sent(&channel->outbound, channel->spare, (size_t)code);
     return code < 0 && code != -EAGAIN ? code : 0;
 }
