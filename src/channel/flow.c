@@ -162,7 +162,8 @@ static __attribute__((noinline, cold)) void refuse_write(weir_channel *channel, 
         weir__channel_lost(channel, code);
 }
 
-void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise)
+static __attribute__((noinline)) void write_otherwise(weir_channel *channel, weir_msg *msg,
+                                                      weir_promise *promise)
 {
     size_t size = weir_msg_size(msg);
     int code = check_write(channel, msg, size, promise);
@@ -172,6 +173,26 @@ void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise 
         weigh_if_needed(channel);
     else
         refuse_write(channel, msg, promise, code);
+}
+
+static inline bool takes_bytes(const weir_channel *channel)
+{
+    return channel->transport->is_stream && !channel->is_output_ended && !channel->is_output_lent &&
+           !weir__channel_is_closing(channel);
+}
+
+/* Mostly it is a buffer without a promise, to a stream that has room for it. */
+void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise)
+{
+    weir_outbound *queue = &channel->outbound;
+    size_t size = msg->type == &weir_buf_type ? weir_buf_readable((const weir_buf *)msg) : 0;
+    size_t room = (size_t)weir__channel_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES);
+    if (size > 0 && promise == NULL && takes_bytes(channel) &&
+        weir__outbound_bytes(queue) + size <= room &&
+        weir__outbound_add(queue, channel->spare, msg, size, NULL) == 0)
+        weigh_if_needed(channel);
+    else
+        write_otherwise(channel, msg, promise);
 }
 
 static void shut_output(weir_channel *channel)

@@ -9,31 +9,6 @@
 
 #include <errno.h>
 
-static void change_bytes(weir_outbound *queue, size_t step)
-{
-    atomic_store_explicit(&queue->bytes, weir__outbound_bytes(queue) + step, memory_order_relaxed);
-}
-
-int weir__outbound_add(weir_outbound *queue, weir_spare *spare, weir_msg *msg, size_t size,
-                       weir_promise *promise)
-{
-    weir_write *entry = weir__spare_get(spare, sizeof *entry);
-    if (entry == NULL)
-        return -ENOMEM;
-    *entry = (weir_write){ .msg = msg, .size = size };
-    if (promise != NULL)
-        entry->promise = weir_promise_retain(promise);
-    if (queue->first == NULL)
-        queue->first = entry;
-    else
-        queue->last->next = entry;
-    queue->last = entry;
-    if (queue->unflushed == NULL)
-        queue->unflushed = entry;
-    change_bytes(queue, weir__write_weight(entry->size));
-    return 0;
-}
-
 void weir__outbound_flush(weir_outbound *queue)
 {
     queue->unflushed = NULL;
@@ -44,7 +19,7 @@ static void end_entry(weir_outbound *queue, weir_spare *spare, weir_write *entry
 {
     weir_promise *promise = entry->promise;
     weir_msg *msg = entry->msg;
-    change_bytes(queue, -weir__write_weight(entry->size));
+    weir__outbound_change_bytes(queue, -weir__write_weight(entry->size));
     if (code == 0) {
         weir__counter_add(&queue->messages_out, 1);
         weir__counter_add(&queue->bytes_out, entry->size);

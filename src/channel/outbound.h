@@ -8,6 +8,7 @@
 #include <weir/future.h>
 #include <weir/msg.h>
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <sys/uio.h>
 
@@ -44,11 +45,6 @@ static inline size_t weir__write_weight(size_t size)
 {
     return size > 0 ? size : 1;
 }
-
-/* Takes the message, whose size is known, and retains the promise. -ENOMEM, and then the message is
- * the caller's. */
-int weir__outbound_add(weir_outbound *queue, weir_spare *spare, weir_msg *msg, size_t size,
-                       weir_promise *promise);
 
 /* All that is in it may be sent from now on. */
 void weir__outbound_flush(weir_outbound *queue);
@@ -95,6 +91,33 @@ static inline bool weir__outbound_is_empty(const weir_outbound *queue)
 static inline size_t weir__outbound_bytes(const weir_outbound *queue)
 {
     return atomic_load_explicit(&queue->bytes, memory_order_relaxed);
+}
+
+static inline void weir__outbound_change_bytes(weir_outbound *queue, size_t step)
+{
+    atomic_store_explicit(&queue->bytes, weir__outbound_bytes(queue) + step, memory_order_relaxed);
+}
+
+/* Takes the message, whose size is known, and retains the promise. -ENOMEM, and then the message is
+ * the caller's. */
+static inline int weir__outbound_add(weir_outbound *queue, weir_spare *spare, weir_msg *msg,
+                                     size_t size, weir_promise *promise)
+{
+    weir_write *entry = weir__spare_get(spare, sizeof *entry);
+    if (entry == NULL)
+        return -ENOMEM;
+    *entry = (weir_write){ .msg = msg, .size = size };
+    if (promise != NULL)
+        entry->promise = weir_promise_retain(promise);
+    if (queue->first == NULL)
+        queue->first = entry;
+    else
+        queue->last->next = entry;
+    queue->last = entry;
+    if (queue->unflushed == NULL)
+        queue->unflushed = entry;
+    weir__outbound_change_bytes(queue, weir__write_weight(size));
+    return 0;
 }
 
 #endif

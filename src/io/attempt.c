@@ -55,6 +55,7 @@ static int receive_parcel(weir_io *io, weir_io_op *op, weir_io_arena *arena, voi
 static int try_receive(weir_io *io, weir_io_op *op, weir_io_arena *arena, bool *may_have_more)
 {
     weir_io_result *result = &arena->in.results[0];
+    *result = (weir_io_result){ .is_armed = op->is_multishot };
     size_t size = weir__guess_size(&op->guess);
     weir_buf *buf = weir_buf_new(size);
     if (buf == NULL)
@@ -83,7 +84,7 @@ static int try_accept(weir_io *io, weir_io_op *op, weir_io_arena *arena)
     int code = -EINTR;
     weir_io_result *result = &arena->in.results[0];
     struct sockaddr *address = (struct sockaddr *)&arena->in.addresses[0];
-    result->address = address;
+    *result = (weir_io_result){ .is_armed = op->is_multishot, .address = address };
     for (int i = 0; i < MOST_RETRIES && code == -EINTR; i++) {
         result->address_length = sizeof arena->in.addresses[0];
         weir__io_count(&io->counters->accepts);
@@ -101,7 +102,7 @@ static int try_splice(weir_io *io, weir_io_op *op, weir_io_arena *arena)
         code = io->sys->splice(io->sys, op->file->fd, op->splice.fd, op->splice.length,
                                SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
     }
-    arena->in.results[0].code = code;
+    arena->in.results[0] = (weir_io_result){ .code = code, .is_armed = op->is_multishot };
     return code > 0 ? 1 : code;
 }
 
@@ -227,7 +228,6 @@ int weir__io_try_in(weir_io *io, weir_io_op *op, weir_io_arena *arena, unsigned 
                     bool *may_have_more)
 {
     *may_have_more = true;
-    arena->in.results[0] = (weir_io_result){ .is_armed = op->is_multishot };
     switch ((weir_io_op_kind)op->kind) {
     case WEIR_IO_RECEIVE:
         return try_receive(io, op, arena, may_have_more);

@@ -22,9 +22,9 @@ static void deliver(weir_socket *self, const weir_io_result *result)
         weir__channel_read(&self->channel, msg);
 }
 
-static void on_received(weir_io_op *op, const weir_io_result *result)
+static __attribute__((noinline)) void on_received_otherwise(weir_socket *self,
+                                                            const weir_io_result *result)
 {
-    weir_socket *self = weir__socket_of_in(op);
     if (result->buf != NULL)
         deliver(self, result);
     if (result->is_armed || weir__socket_landed(self) || result->buf != NULL)
@@ -33,6 +33,17 @@ static void on_received(weir_io_op *op, const weir_io_result *result)
         weir__channel_read_ended(&self->channel, result->code);
     else if (self->channel.is_reading)
         weir__socket_start_reading(&self->channel);
+}
+
+/* Mostly it is a buffer of many. */
+static void on_received(weir_io_op *op, const weir_io_result *result)
+{
+    weir_socket *self = weir__socket_of_in(op);
+    if (result->is_armed && result->buf != NULL && result->descriptor_count == 0 &&
+        !weir__channel_is_closing(&self->channel))
+        weir__channel_read(&self->channel, &result->buf->msg);
+    else
+        on_received_otherwise(self, result);
 }
 
 static void on_batch_end(weir_io_op *op)
