@@ -381,7 +381,8 @@ __attribute__((noinline)) static weir_block *refill(weir_pool *pool, unsigned si
     return block;
 }
 
-static weir_block *get_block(size_t room)
+/* Whatever it takes. */
+__attribute__((noinline)) static weir_block *get_block(size_t room)
 {
     if (weir__fault("pool", NULL) < 0)
         return NULL;
@@ -404,10 +405,26 @@ static weir_block *get_block(size_t room)
     return block;
 }
 
+/* From the thread's own list, if nothing else is to be done. */
+static inline weir_block *get_own_block(size_t room)
+{
+    weir_pool *pool = thread_pool;
+    if (pool == NULL || room >= pool->large_from || weir__fault_is_set())
+        return NULL;
+    unsigned size_class = class_for(room);
+    uint64_t gets = weir__counter_get(&pool->counts.in.blocks[size_class]) + 1;
+    if (pool->free[size_class] == NULL || gets % GETS_PER_TRIM == 0)
+        return NULL;
+    weir_block *block = take(pool, size_class);
+    weir__counter_add(&pool->counts.in.blocks[size_class], 1);
+    unpoison(block);
+    return block;
+}
+
 weir_block *weir__block_new(size_t room)
 {
-    weir_block *block = get_block(room);
-    if (block == NULL)
+    weir_block *block = get_own_block(room);
+    if (__builtin_expect(block == NULL, 0) && (block = get_block(room)) == NULL)
         return NULL;
     atomic_store_explicit(&block->refs, 1, memory_order_relaxed);
     block->wraps = false;

@@ -52,31 +52,29 @@ static int receive_parcel(weir_io *io, weir_io_op *op, weir_io_arena *arena, voi
     return code;
 }
 
-static int try_receive(weir_io *io, weir_io_op *op, weir_io_arena *arena, bool *may_have_more)
+int weir__io_receive(weir_io *io, weir_io_op *op, weir_io_arena *arena, weir_io_result *result)
 {
-    weir_io_result *result = &arena->in.results[0];
     *result = (weir_io_result){ .is_armed = op->is_multishot };
     size_t size = weir__guess_size(&op->guess);
     weir_buf *buf = weir_buf_new(size);
     if (buf == NULL)
         return -ENOMEM;
     uint8_t *to = buf->data; /* nothing is in it yet */
-    int code = -EINTR;
-    for (int i = 0; i < MOST_RETRIES && code == -EINTR; i++) {
+    int code, tries = 0;
+    do {
         weir__io_count(&io->counters->receives);
         code = op->file->max_descriptors > 0 ? receive_parcel(io, op, arena, to, size, result)
                                              : io->sys->recv(io->sys, op->file->fd, to, size, 0);
-    }
+    } while (code == -EINTR && ++tries < MOST_RETRIES);
     if (code <= 0) {
         weir_buf_release(buf);
         return code;
     }
     buf->writer = (uint32_t)code;
     weir__guess_learn(&op->guess, (size_t)code);
-    *may_have_more = (size_t)code == size;
     result->code = code;
     result->buf = buf;
-    return 1;
+    return code;
 }
 
 static int try_accept(weir_io *io, weir_io_op *op, weir_io_arena *arena)
@@ -229,8 +227,6 @@ int weir__io_try_in(weir_io *io, weir_io_op *op, weir_io_arena *arena, unsigned 
 {
     *may_have_more = true;
     switch ((weir_io_op_kind)op->kind) {
-    case WEIR_IO_RECEIVE:
-        return try_receive(io, op, arena, may_have_more);
     case WEIR_IO_RECEIVE_DATAGRAM:
         return try_datagrams(io, op, arena, max, may_have_more);
     case WEIR_IO_SPLICE_IN:

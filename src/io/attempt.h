@@ -44,9 +44,13 @@ typedef struct weir_io_arena {
  * Each counts its calls. One that was interrupted is made again, a few times; then -EINTR.
  */
 
-/* Accepts or receives, with buffers as large as the operation says: how many results there are in
- * the arena, at most `max`; or the code of the final one (0: the end of the stream), or -EAGAIN
- * when it would have to wait. `*may_have_more` is whether another try makes sense. */
+/* Receives from a stream: the code of the result, which is filled in when there are bytes; 0 at the
+ * end, or -EAGAIN when it would have to wait. */
+int weir__io_receive(weir_io *io, weir_io_op *op, weir_io_arena *arena, weir_io_result *result);
+
+/* Accepts, splices, or receives datagrams: how many results there are in the arena, at most `max`;
+ * or the code of the final one (0: the end of the stream), or -EAGAIN when it would have to wait.
+ * `*may_have_more` is whether another try makes sense. */
 int weir__io_try_in(weir_io *io, weir_io_op *op, weir_io_arena *arena, unsigned max,
                     bool *may_have_more);
 

@@ -36,7 +36,7 @@ void weir__guess_learn(weir_guess *guess, size_t length)
     int index = START_INDEX + guess->steps;
     if (length >= sizes[index]) {
         move(guess, STEPS_UP);
-    } else if (length >= sizes[clamp(index - STEPS_DOWN)]) {
+    } else if (index == 0 || length >= sizes[index - STEPS_DOWN]) {
         guess->was_small = false;
     } else if (guess->was_small) {
         move(guess, -STEPS_DOWN);

@@ -106,7 +106,43 @@ static bool reads_on(const weir_io_file *file)
     return file->bits & (WEIR_FILE_HUNG_UP | WEIR_FILE_URGENT) || file->has_boundaries;
 }
 
-static void complete_in(weir_readiness *self, weir_io_file *file)
+/* Nothing came any more. */
+static __attribute__((noinline)) void end_stream(weir_readiness *self, weir_io_op *op, int code,
+                                                 unsigned count)
+{
+    if (code != -EAGAIN && code != -EINTR) { /* that one in the next turn */
+        weir__op_finish_in(&self->base, op, code, count);
+        return;
+    }
+    if (code == -EAGAIN)
+        op->file->bits &= (uint8_t)~WEIR_FILE_READABLE;
+    if (count > 0)
+        weir__op_end_batch(op);
+}
+
+/* A stream: one buffer after the other. */
+static void complete_stream(weir_readiness *self, weir_io_file *file)
+{
+    weir_io_op *op = file->in;
+    unsigned count = 0;
+    weir_io_result result;
+    do {
+        int code = weir__io_receive(&self->base, op, &self->arena, &result);
+        if (code <= 0) {
+            end_stream(self, op, code, count);
+            return;
+        }
+        if (result.buf->writer < result.buf->capacity && !reads_on(file))
+            file->bits &= (uint8_t)~WEIR_FILE_READABLE;
+        count++;
+    } while (weir__op_tell_data(&self->base, op, &result) && file->bits & WEIR_FILE_READABLE &&
+             count < WEIR_IO_BATCH);
+    if (self->base.current == file)
+        weir__op_end_batch(op);
+}
+
+/* What comes several at a time. */
+static void complete_others(weir_readiness *self, weir_io_file *file)
 {
     weir_io_op *op = file->in;
     unsigned count = 0;
@@ -137,13 +173,13 @@ static void complete_in(weir_readiness *self, weir_io_file *file)
 
 /* The completion phase ----------------------------------------------------------------------- */
 
-static bool can_level_go_on(const weir_io_file *file)
+static __attribute__((noinline)) bool can_level_go_on(const weir_io_file *file)
 {
     return (weir__file_hangup(file) != NULL && file->bits & WEIR_FILE_DEAD) ||
            (weir__file_poll(file) != NULL && file->events != 0);
 }
 
-static bool can_go_on(const weir_io_file *file)
+static inline bool can_go_on(const weir_io_file *file)
 {
     return (file->in != NULL && file->bits & WEIR_FILE_READABLE) ||
            (file->out != NULL && file->bits & WEIR_FILE_WRITABLE) ||
@@ -173,7 +209,7 @@ static void complete_file(weir_readiness *self, weir_io_file *file)
     if (self->base.current == file && file->out != NULL && file->bits & WEIR_FILE_WRITABLE)
         complete_out(self, file);
     if (self->base.current == file && file->in != NULL && file->bits & WEIR_FILE_READABLE)
-        complete_in(self, file);
+        (file->in->kind == WEIR_IO_RECEIVE ? complete_stream : complete_others)(self, file);
     if (self->base.current == file && file->level != NULL && weir__file_hangup(file) != NULL &&
         file->bits & WEIR_FILE_DEAD)
         weir__op_finish(&self->base, weir__file_hangup(file), 0);
