@@ -3,7 +3,7 @@
 #include "bootstrap/server.h"
 
 #include "base/alloc.h"
-#include "channel/channel.h"
+#include "channel/inbox.h"
 #include "exec/executor.h"
 
 #include <weir/log.h>
@@ -11,205 +11,127 @@
 
 #include <errno.h>
 
-#define PAUSE_MS 10
+#define PAUSE_NS WEIR_MS(10)
 #define MOST_VAIN_WALKS 100
 
 /*
- * No list of connections is kept. They are looked for when it matters, by a task that walks from
- * loop to loop over the workers. Each connection that it finds is waited for; when they have
- * closed, another walk looks for more, for a channel may have moved past the first one. When a walk
- * finds none, that was it, unless the server counts some: then another walk follows after a pause.
- * Once the time is up, walks close what they find. Those that are counted but not found may be
- * between two loops just now, and the next walks find them; or they have gone to a loop of
- * somebody else's, or off any loop, and after some walks in vain the drain ends without them.
+ * The server knows how many connections are open, but not which: no list of them is kept. So a
+ * drain looks at the number every now and then. When it is 0, or the time is up, a task walks from
+ * loop to loop over the workers. It closes what it finds, if it is late; and when nothing is left
+ * of any connection, not even a handler that has yet to be told of its end, the drain is over.
+ * Those that are counted but not found may be between two loops just now, and the next walks find
+ * them; or they have gone to a loop of somebody else's, or off any loop, and after some walks in
+ * vain the drain ends without them.
+ *
+ * At any time it waits for one thing alone, the timer, the task or the workers' end, so nothing
+ * needs a lock.
  */
 struct weir_drain {
     weir_drain *next; /* the server's: among those that wait for the listeners to be closed */
     weir_server *server;
     weir_promise *promise; /* may be NULL */
-    int64_t timeout_ms;
-    weir_timer timer;
-    weir_timer pause; /* between two walks */
+    int64_t deadline_ns;
+    weir_timer pause;
     weir_task walker;
-    size_t at;                 /* which loop it is at */
-    struct farewell *to_close; /* what it has found there, when the time is up */
-
-    /* Under the server's lock. */
-    uint32_t refs; /* its own until it ends, the timer's */
-    bool has_begun, has_ended;
-    bool is_late; /* the time is up */
-    bool is_walking;
-    bool walks_again; /* something has changed since it began */
+    weir_listener workers_ended;
+    size_t at; /* which loop it is at */
+    bool is_late;
     bool has_found;
-    unsigned vain_walks; /* that have found none of those that are counted, since it is late */
-    size_t waiting;      /* connections that have not closed yet */
+    unsigned vain_walks; /* since it is late, that have found none of those that are counted */
 };
 
-/* The wait for one connection. */
-typedef struct farewell {
-    weir_listener on_closed;
-    weir_drain *drain;
-    weir_channel *channel; /* to be closed: a reference */
-    struct farewell *next;
-} farewell;
+static weir_executor *some_executor(const weir_drain *self)
+{
+    weir_executor *first = weir_group_at(self->server->config.workers, 0);
+    return first != NULL ? first : weir_group_background(self->server->config.workers);
+}
 
-static void lock(const weir_drain *self)
+static int64_t now_ns(const weir_drain *self)
+{
+    return weir_clock_now_ns(some_executor(self)->clock);
+}
+
+static uint64_t count_connections(const weir_drain *self)
 {
     pthread_mutex_lock(&self->server->lock);
-}
-
-static void unlock(const weir_drain *self)
-{
+    uint64_t count = weir__server_connections(self->server);
     pthread_mutex_unlock(&self->server->lock);
-}
-
-static void release(weir_drain *self)
-{
-    weir_server *server = self->server;
-    lock(self);
-    bool is_last = --self->refs == 0;
-    unlock(self);
-    if (!is_last)
-        return;
-    weir__free(self);
-    weir_server_release(server);
+    return count;
 }
 
 static void end(weir_drain *self, uint64_t left)
 {
     weir_server *server = self->server;
-    weir_promise *promise = self->promise;
-    weir_timer_cancel(&self->timer);
     if (left > 0)
         weir_log(WEIR_LOG_WARN, "server",
                  "the drain of %s ends without %llu connections that are on no loop of the workers",
                  server->text, (unsigned long long)left);
-    weir__promise_end(promise, left > 0 ? -ETIMEDOUT : 0);
-    weir_promise_release(promise);
+    weir__promise_end(self->promise, left > 0 ? -ETIMEDOUT : 0);
+    weir_promise_release(self->promise);
+    weir__free(self);
     weir__server_drained(server);
-    release(self);
+    weir_server_release(server);
 }
 
 /* Walking -------------------------------------------------------------------------------------- */
 
 static void walk(weir_drain *self);
 
-/* Under the lock: whether the next walk begins now. */
-static bool begins_walk(weir_drain *self)
-{
-    if (self->has_ended || !self->has_begun || self->is_walking)
-        return false;
-    self->is_walking = true;
-    return true;
-}
-
-static void on_closed(weir_listener *listener, weir_future *future)
-{
-    farewell *said = WEIR_CONTAINER(listener, farewell, on_closed);
-    weir_drain *self = said->drain;
-    (void)future;
-    weir__free(said);
-    lock(self);
-    bool walks = --self->waiting == 0 && begins_walk(self);
-    unlock(self);
-    if (walks)
-        walk(self);
-    release(self);
-}
-
-/* What it finds is closed afterwards: a handler that hears of it may move other channels. */
+/* The close comes later: a handler that hears of it may move other channels. */
 static void visit(weir_channel *channel, void *arg)
 {
     weir_drain *self = arg;
-    if (!weir__server_has_accepted(self->server, channel) ||
-        weir_channel_get_state(channel) >= WEIR_CHANNEL_CLOSED)
-        return; /* or it is closed, and only its handlers are still told */
-    weir_future *closed = weir_channel_closed(channel);
-    farewell *said = closed != NULL ? weir__zalloc(sizeof *said) : NULL;
-    lock(self);
-    bool is_late = self->is_late;
-    self->has_found = true;
-    self->vain_walks = 0;
-    self->waiting += said != NULL;
-    self->refs += said != NULL;
-    unlock(self);
-    if (said == NULL) {
-        weir_channel_close(channel, NULL); /* without memory to wait for it */
+    if (!weir__server_has_accepted(self->server, channel))
         return;
-    }
-    said->drain = self;
-    said->on_closed.done = on_closed;
-    if (is_late) {
-        said->channel = weir_channel_retain(channel);
-        said->next = self->to_close;
-        self->to_close = said;
-    }
-    weir_future_listen(closed, &said->on_closed);
+    self->has_found = true;
+    if (self->is_late && !weir__channel_is_closing(channel))
+        weir__inbox_push_missed(channel, WEIR__MISSED_CLOSE);
 }
 
-/* What was said goes with its channel, but not before this task has returned. */
-static void close_found(weir_drain *self)
+static void on_workers_ended(weir_listener *listener, weir_future *future)
 {
-    while (self->to_close != NULL) {
-        farewell *said = self->to_close;
-        weir_channel *channel = said->channel;
-        self->to_close = said->next;
-        weir_channel_close(channel, NULL);
-        weir_channel_release(channel);
-    }
+    weir_drain *self = WEIR_CONTAINER(listener, weir_drain, workers_ended);
+    (void)future;
+    end(self, count_connections(self));
 }
 
-/* False when all loops have ended, and no walk would find anything any more. */
-static bool pause_walk(weir_drain *self)
+/* On any loop that takes the timer; or elsewhere, where each connection has a loop of its own and
+ * there is none. Workers that are shutting down close all by themselves. */
+static void pause_walk(weir_drain *self, int64_t delay_ns)
 {
     weir_group *workers = self->server->config.workers;
+    size_t count = weir_group_count(workers);
     int code = WEIR_ESHUTDOWN;
-    for (size_t i = 0; i < weir_group_count(workers) && code == WEIR_ESHUTDOWN; i++)
-        code = weir_timer_schedule(&self->pause, weir_group_at(workers, i), WEIR_MS(PAUSE_MS));
-    if (code < 0 && code != WEIR_ESHUTDOWN)
+    for (size_t i = 0; i < count && code == WEIR_ESHUTDOWN; i++)
+        code = weir_timer_schedule(&self->pause, weir_group_at(workers, i), delay_ns);
+    if (count == 0)
+        code = weir_timer_schedule(&self->pause, weir_group_background(workers), delay_ns);
+    if (code == WEIR_ESHUTDOWN)
+        weir_future_listen(weir_group_terminated(workers), &self->workers_ended);
+    else if (code < 0)
         walk(self); /* at once, for want of memory */
-    return code != WEIR_ESHUTDOWN;
 }
 
-/* Under the lock: whether it is worth another walk, after a pause, to look for what is counted. */
-static bool has_to_look_again(weir_drain *self)
+static void look(weir_drain *self)
 {
-    if (weir__server_connections(self->server) == 0)
-        return false;
-    return !self->is_late || ++self->vain_walks < MOST_VAIN_WALKS;
+    int64_t left_ns = self->deadline_ns - now_ns(self);
+    self->is_late = left_ns <= 0;
+    if (self->is_late || count_connections(self) == 0)
+        walk(self);
+    else
+        pause_walk(self, left_ns < PAUSE_NS ? left_ns : PAUSE_NS);
 }
 
 /* Every loop was visited. */
 static void end_walk(weir_drain *self)
 {
-    lock(self);
-    bool is_idle = !self->walks_again && !self->has_found && self->waiting == 0;
-    bool looks_again = is_idle && has_to_look_again(self);
-    self->is_walking = looks_again;
-    unlock(self);
-    if (looks_again && pause_walk(self))
-        return;
-    lock(self);
-    self->is_walking = false;
-    self->has_ended |= is_idle;
-    uint64_t left = weir__server_connections(self->server);
-    bool walks = (self->walks_again || self->waiting == 0) && begins_walk(self);
-    unlock(self);
-    if (is_idle)
+    uint64_t left = count_connections(self);
+    bool is_vain = left > 0 && !self->has_found && self->is_late;
+    self->vain_walks = is_vain ? self->vain_walks + 1 : 0;
+    if ((left == 0 && !self->has_found) || self->vain_walks == MOST_VAIN_WALKS)
         end(self, left);
-    else if (walks)
-        walk(self);
-}
-
-static int on_pause(weir_timer *timer)
-{
-    walk(WEIR_CONTAINER(timer, weir_drain, pause));
-    return 0;
-}
-
-static void pause_cancelled(weir_timer *timer)
-{
-    walk(WEIR_CONTAINER(timer, weir_drain, pause));
+    else
+        pause_walk(self, PAUSE_NS);
 }
 
 /* To the next loop that takes the task. */
@@ -230,7 +152,6 @@ static int visit_loop(weir_task *task)
     weir_loop *loop = weir_executor_loop(weir_group_at(self->server->config.workers, self->at - 1));
     if (loop != NULL)
         weir__loop_each_channel(loop, visit, self);
-    close_found(self);
     go_on(self);
     return 0;
 }
@@ -242,40 +163,31 @@ static void loop_has_ended(weir_task *task)
 
 static void walk(weir_drain *self)
 {
-    lock(self);
-    self->walks_again = self->has_found = false;
-    unlock(self);
+    self->has_found = false;
     self->at = 0;
     go_on(self);
 }
 
 /* Beginning ------------------------------------------------------------------------------------ */
 
-static void be_late(weir_drain *self)
+static int on_pause(weir_timer *timer)
 {
-    lock(self);
-    self->is_late = true;
-    self->walks_again |= self->is_walking;
-    bool walks = begins_walk(self);
-    unlock(self);
-    if (walks)
-        walk(self);
-}
-
-static int on_timer(weir_timer *timer)
-{
-    weir_drain *self = WEIR_CONTAINER(timer, weir_drain, timer);
-    be_late(self);
-    release(self);
+    look(WEIR_CONTAINER(timer, weir_drain, pause));
     return 0;
 }
 
-/* It has ended, or the loop of the timer has, and nobody would watch the time any more. */
-static void timer_cancelled(weir_timer *timer)
+/* Its loop has ended, but others may have not. */
+static void pause_cancelled(weir_timer *timer)
 {
-    weir_drain *self = WEIR_CONTAINER(timer, weir_drain, timer);
-    be_late(self);
-    release(self);
+    look(WEIR_CONTAINER(timer, weir_drain, pause));
+}
+
+static int64_t deadline(const weir_drain *self, int64_t timeout_ms)
+{
+    int64_t timeout_ns, deadline_ns;
+    bool is_never = timeout_ms < 0 || __builtin_mul_overflow(timeout_ms, WEIR_MS(1), &timeout_ns) ||
+                    __builtin_add_overflow(now_ns(self), timeout_ns, &deadline_ns);
+    return is_never ? INT64_MAX : deadline_ns;
 }
 
 weir_drain *weir__drain_new(weir_server *server, int64_t timeout_ms, weir_promise *promise)
@@ -285,42 +197,18 @@ weir_drain *weir__drain_new(weir_server *server, int64_t timeout_ms, weir_promis
         return NULL;
     self->server = weir_server_retain(server);
     self->promise = weir_promise_retain(promise);
-    self->timeout_ms = timeout_ms;
-    self->is_late = timeout_ms == 0;
+    self->deadline_ns = deadline(self, timeout_ms);
     self->walker.run = visit_loop;
     self->walker.dropped = loop_has_ended;
-    self->timer.fire = on_timer;
-    self->timer.cancelled = timer_cancelled;
+    self->workers_ended.done = on_workers_ended;
     self->pause.fire = on_pause;
     self->pause.cancelled = pause_cancelled;
-    self->refs = 2; /* its own, and of who has made it */
     return self;
-}
-
-void weir__drain_watch_time(weir_drain *self)
-{
-    weir_group *workers = self->server->config.workers;
-    weir_executor *executor = weir_group_at(workers, 0);
-    if (executor == NULL)
-        executor = weir_group_background(workers);
-    if (self->timeout_ms > 0) {
-        lock(self);
-        self->refs++;
-        unlock(self);
-        if (weir_timer_schedule(&self->timer, executor, WEIR_MS(self->timeout_ms)) < 0)
-            timer_cancelled(&self->timer);
-    }
-    release(self);
 }
 
 void weir__drain_begin(weir_drain *self)
 {
-    lock(self);
-    self->has_begun = true;
-    bool walks = begins_walk(self);
-    unlock(self);
-    if (walks)
-        walk(self);
+    look(self);
 }
 
 void weir__drain_queue(weir_drain *self, weir_drain **list)

@@ -158,7 +158,6 @@ void weir_server_drain(weir_server *server, int64_t timeout_ms, weir_promise *pr
         weir_server_close(server, NULL);
         return;
     }
-    weir__drain_watch_time(drain); /* before it can end */
     pthread_mutex_lock(&server->lock);
     server->is_closing = true;
     server->draining++;

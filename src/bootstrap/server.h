@@ -92,10 +92,9 @@ int weir__acceptor_prepare(weir_listening *listening, weir_error *error);
 /* The channel of a listener is gone. */
 void weir__listening_free(void *listening);
 
-/* Sees the connections off: see drain.c. NULL: no memory. The time runs with watch_time, which has
- * to be called once; the rest begins when the listeners are closed, and ends by itself. */
+/* Sees the connections off: see drain.c. NULL: no memory. The time runs at once; the rest begins
+ * when the listeners are closed, and ends by itself. */
 weir_drain *weir__drain_new(weir_server *server, int64_t timeout_ms, weir_promise *promise);
-void weir__drain_watch_time(weir_drain *self);
 void weir__drain_begin(weir_drain *self);
 
 /* The list of those that have not begun. */

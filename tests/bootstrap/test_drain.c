@@ -219,6 +219,20 @@ static void a_drain_closes_when_the_time_is_up(void **state)
     close_all(&self);
 }
 
+static void a_drain_can_have_all_the_time_there_is(void **state)
+{
+    setup self;
+    int fd;
+    open_server(&self, *state, 1, 1);
+    dial_many(&self, &fd, 1);
+    weir_promise *promise = begin_drain(self.server, INT64_MAX);
+    weir_future_wait(weir_promise_future(promise), 50000000);
+    assert_true(is_pending(promise));
+    close(fd);
+    assert_int_equal(end_of(promise), 0);
+    close_all(&self);
+}
+
 static void a_shorter_drain_ends_a_longer_one(void **state)
 {
     setup self;
@@ -482,6 +496,20 @@ static int init_leaves(weir_channel *child, void *arg)
     return weir_pipeline_add_last(weir_channel_pipeline(child), "leaves", &leaves_type, arg);
 }
 
+static void stays_on_active(weir_ctx *ctx)
+{
+    leaver *self = weir_ctx_arg(ctx);
+    atomic_store(&self->child, weir_channel_retain(weir_ctx_channel(ctx)));
+    weir_ctx_fire_active(ctx);
+}
+
+static const weir_handler_type stays_type = { .name = "stays", .on_active = stays_on_active };
+
+static int init_stays(weir_channel *child, void *arg)
+{
+    return weir_pipeline_add_last(weir_channel_pipeline(child), "stays", &stays_type, arg);
+}
+
 /* A server on an address, one child of which has left. The other end of it is the caller's. */
 static weir_channel *open_leaver(leaver *self, const char *address, bool goes_elsewhere)
 {
@@ -531,6 +559,50 @@ static void what_has_left_the_workers_does_not_hold_up_a_drain(void **state)
         close_leaver(&self, client);
     }
     harness_log_end();
+}
+
+/* One that stays until it is told to leave. */
+static weir_channel *open_late_leaver(leaver *self)
+{
+    *self = (leaver){ 0 };
+    prepare(&self->self, &backends[0], 1, 2);
+    self->elsewhere = loops_of(&backends[0], 1);
+    self->self.config.init = NULL;
+    self->self.config.init_child = init_stays;
+    self->self.config.arg = self;
+    listen_on(&self->self, EVERYWHERE);
+    char text[WEIR_ADDRESS_TEXT_MAX];
+    weir_address where = address_of_server(self->self.server);
+    weir_address_text(&where, text, sizeof text);
+    weir_channel *client;
+    const weir_client_config config = { .group = self->self.boss };
+    assert_int_equal(weir_client_connect(&client, &config, text, NULL), 0);
+    WAIT_FOR(atomic_load(&self->child) != NULL);
+    return client;
+}
+
+static void move_elsewhere(leaver *self)
+{
+    weir_promise *promise = new_promise();
+    weir_channel_move(self->child, weir_group_at(self->elsewhere, 0), promise);
+    assert_int_equal(end_of(promise), 0);
+}
+
+static void what_leaves_while_it_is_drained_does_not_hold_it_up(void **state)
+{
+    (void)state;
+    leaver self;
+    weir_channel *client = open_late_leaver(&self);
+    weir_promise *hour = begin_drain(self.self.server, 3600000);
+    weir_promise *promise = begin_drain(self.self.server, 200);
+    move_elsewhere(&self);
+    assert_int_equal(end_of(promise), -ETIMEDOUT);
+    assert_true(is_pending(hour));
+    weir_group_shutdown(self.self.workers, 0, 1000);
+    assert_int_equal(end_of(hour), -ETIMEDOUT);
+    assert_int_equal(weir_future_await(weir_server_closed(self.self.server)), 0);
+    assert_false(weir_future_is_done(weir_channel_closed(self.child)));
+    close_leaver(&self, client);
 }
 
 static void what_has_left_the_workers_is_waited_for(void **state)
@@ -676,6 +748,7 @@ int main(void)
         each_backend(a_drain_waits_for_connections),
         each_backend(a_close_does_not_wait_for_a_drain),
         each_backend(a_drain_closes_when_the_time_is_up),
+        each_backend(a_drain_can_have_all_the_time_there_is),
         each_backend(a_shorter_drain_ends_a_longer_one),
         each_backend(a_drain_after_the_close_finds_them),
         each_backend(a_drain_needs_no_reference),
@@ -685,6 +758,7 @@ int main(void)
         each_backend(groups_may_be_freed_in_any_order_after_the_end),
         epoll_only(children_that_move_are_not_lost),
         epoll_only(what_has_left_the_workers_does_not_hold_up_a_drain),
+        epoll_only(what_leaves_while_it_is_drained_does_not_hold_it_up),
         epoll_only(what_has_left_the_workers_is_waited_for),
         epoll_only(what_comes_back_in_time_is_closed),
         each_backend(what_is_being_accepted_is_drained_too),
