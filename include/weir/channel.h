@@ -144,9 +144,10 @@ WEIR_API void weir_channel_shutdown(weir_channel *channel, weir_promise *promise
  * succeeds when the channel is closed, also when it was before. */
 WEIR_API void weir_channel_close(weir_channel *channel, weir_promise *promise);
 
-/** Closes in good order: shutdown, then waits until the other side has ended, too, at most for
- * linger_ms, then close. What it reads meanwhile goes through the pipeline. The promise succeeds
- * when the channel is closed; -EALREADY for a second one. */
+/** Closes in good order: sends what was written, however long the other side takes to read it;
+ * shutdown; then waits until the other side has ended, too, at most for linger_ms; then close,
+ * which also cuts it short at any time. What it reads meanwhile goes through the pipeline. The
+ * promise succeeds when the channel is closed; -EALREADY for a second one. */
 WEIR_API void weir_channel_finish(weir_channel *channel, weir_promise *promise);
 
 /* Writability -------------------------------------------------------------------------------- */

@@ -66,22 +66,36 @@ static void look_for_progress(weir_ctx_timer *timer, weir_ctx *head)
         weir__channel_close_now(channel, NULL);
 }
 
+/* False without memory for a timer. */
+static bool begin_looking(weir_channel *channel, weir_channel_extras *extras, int64_t linger_ms)
+{
+    extras->sent_before = sent_bytes(channel);
+    extras->linger.fire = look_for_progress;
+    return weir_ctx_schedule(&channel->pipeline.head, &extras->linger, WEIR_MS(linger_ms)) == 0;
+}
+
+/* Whether a handler has something to say to a shutdown: it may hold bytes that were flushed. */
+static bool has_last_words(const weir_channel *channel)
+{
+    const weir_ctx *first = channel->pipeline.tail.prev;
+    while ((first->mask & 1u << WEIR_OP_SHUTDOWN) == 0)
+        first = first->prev;
+    return first != &channel->pipeline.head;
+}
+
 void weir__finish_input_ended(weir_channel *channel)
 {
-    bool has_answers = weir__outbound_has_flushed(&channel->outbound);
+    bool has_answers = weir__outbound_has_flushed(&channel->outbound) || channel->is_output_lent ||
+                       has_last_words(channel);
     int64_t linger_ms = weir__channel_option(channel, WEIR_OPTION_LINGER_MS);
     weir_channel_extras *extras = has_answers && linger_ms > 0 ? weir__channel_need_extras(channel)
                                                                : NULL;
-    if (extras != NULL) {
-        extras->is_finishing = true;
-        extras->sent_before = sent_bytes(channel);
-        extras->linger.fire = look_for_progress;
-    }
-    if (extras == NULL ||
-        weir_ctx_schedule(&channel->pipeline.head, &extras->linger, WEIR_MS(linger_ms)) < 0)
+    if (extras == NULL || !begin_looking(channel, extras, linger_ms)) {
         weir__channel_close_now(channel, NULL);
-    else
-        weir_channel_shutdown(channel, NULL); /* and when that is done, it closes */
+        return;
+    }
+    extras->is_finishing = true;
+    weir_channel_shutdown(channel, NULL); /* and when that is done, it closes */
 }
 
 /* A shutdown that fails, or that a handler forgets, ends it as well; one that a handler has done in

@@ -221,8 +221,9 @@ static void shut_output_when_sent(weir_channel *channel)
 
 void weir__channel_resume_output(weir_channel *channel)
 {
-    if ((weir__outbound_has_flushed(&channel->outbound) || channel->is_output_lent) &&
-        !channel->is_leaving && weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE)
+    bool has_work = weir__outbound_has_flushed(&channel->outbound) && !channel->is_leaving;
+    if ((has_work || channel->is_output_lent) &&
+        weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE)
         channel->transport->flush(channel); /* which tells what it has sent */
     else
         shut_output_when_sent(channel);

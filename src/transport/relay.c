@@ -50,22 +50,34 @@ static void end(relay *self, int code)
     weir__channel_set_pause(&self->from->channel, WEIR__PAUSE_RELAYED, false);
     weir__socket_landed(self->from);
     weir__socket_landed(self->to);
-    weir__channel_resume_output(&self->to->channel);
     self->deferred.run = destroy;
     if (loop == NULL || !weir__loop_defer(loop, &self->deferred))
         destroy(&self->deferred);
 }
 
-static void fail(relay *self, weir_socket *socket, int code)
+/* One that shall be shut down has waited for this. */
+static void end_and_resume(relay *self, int code)
 {
-    weir_channel *channel = weir_channel_retain(&socket->channel);
-    bool is_input = socket == self->from;
+    weir_channel *to = weir_channel_retain(&self->to->channel);
     end(self, code);
-    if (is_input)
-        weir__channel_read_ended(channel, code);
-    else
-        weir__channel_sent(channel, code);
-    weir_channel_release(channel);
+    weir__channel_resume_output(to);
+    weir_channel_release(to);
+}
+
+static void fail_input(relay *self, int code)
+{
+    weir_channel *from = weir_channel_retain(&self->from->channel);
+    end_and_resume(self, code);
+    weir__channel_read_ended(from, code);
+    weir_channel_release(from);
+}
+
+static void fail_output(relay *self, int code)
+{
+    weir_channel *to = weir_channel_retain(&self->to->channel);
+    end(self, code);
+    weir__channel_sent(to, code);
+    weir_channel_release(to);
 }
 
 /* The input has ended before anybody can read on. */
@@ -103,9 +115,9 @@ static void go_on(relay *self)
             sent(self, code);
     }
     if (code < 0)
-        fail(self, self->to, code);
+        fail_output(self, code);
     else if (has_lost_an_end(self) || self->to->channel.is_output_ended)
-        end(self, WEIR_ECLOSED);
+        end_and_resume(self, WEIR_ECLOSED);
     else
         weir__io_submit(weir__socket_io(self->from), &self->in);
 }
@@ -115,9 +127,9 @@ static void on_in(weir_io_op *op, const weir_io_result *result)
     relay *self = WEIR_CONTAINER(op, relay, in);
     bool is_stopped = result->code == -ECANCELED && self->to->channel.is_output_ended;
     if (has_lost_an_end(self) || is_stopped) {
-        end(self, WEIR_ECLOSED);
+        end_and_resume(self, WEIR_ECLOSED);
     } else if (result->code < 0) {
-        fail(self, self->from, result->code);
+        fail_input(self, result->code);
     } else if (result->code == 0) {
         finish(self);
     } else {
@@ -133,9 +145,9 @@ static void on_out(weir_io_op *op, const weir_io_result *result)
     if (result->code >= 0)
         sent(self, result->code);
     if (weir__channel_is_closing(&self->to->channel))
-        end(self, WEIR_ECLOSED);
+        end_and_resume(self, WEIR_ECLOSED);
     else if (result->code < 0)
-        fail(self, self->to, result->code);
+        fail_output(self, result->code);
     else
         go_on(self);
 }
@@ -155,13 +167,13 @@ static int begin(weir_task *task)
     if (has_lost_an_end(self) || !self->from->in.is_in_flight)
         go_on(self);
     else if (weir__channel_post(&self->from->channel, &self->begin) < 0)
-        end(self, WEIR_ECLOSED);
+        end_and_resume(self, WEIR_ECLOSED);
     return 0;
 }
 
 static void begin_dropped(weir_task *task)
 {
-    end(WEIR_CONTAINER(task, relay, begin), WEIR_ECLOSED);
+    end_and_resume(WEIR_CONTAINER(task, relay, begin), WEIR_ECLOSED);
 }
 
 static bool is_stream(const weir_channel *channel)

@@ -1123,6 +1123,79 @@ static void shut_down_by_others(void **state)
     }
 }
 
+/* It waits for the relay, and the shutdown ends that. */
+static void shut_down_while_a_move_waits(void **state)
+{
+    (void)state;
+    proxy self;
+    open_proxy(&self, TCP, TCP, true);
+    relay(&self.there, self.left, self.right);
+    weir_promise *left = promise_of(self.right), *down = promise_of(self.right);
+    weir_channel_deregister(self.right, left);
+    weir_channel_shutdown(self.right, down);
+    assert_int_equal(end_of(&self.there), WEIR_ECLOSED);
+    assert_int_equal(outcome(left), 0);
+    assert_int_equal(register_it(self.right), 0); /* where the shutdown goes on */
+    peer_expect_eof(self.server);
+    assert_int_equal(outcome(down), 0);
+    end_proxy(&self);
+}
+
+/* The other side has no more questions, but there are answers for it in the pipe. */
+static void the_end_of_the_targets_input_waits_for_what_was_taken(void **state)
+{
+    (void)state;
+    proxy self;
+    open_proxy(&self, TCP, TCP, false);
+    relay(&self.there, self.left, self.right);
+    fill_there(&self);
+    uint64_t taken = stats_of_channel(self.left).bytes_in;
+    assert_int_equal(shutdown(self.server, SHUT_WR), 0);
+    assert_true(read_until_end(&self, 0) >= taken);
+    peer_expect_eof(self.server);
+    assert_int_equal(end_of(&self.there), WEIR_ECLOSED);
+    wait_for_close(self.right);
+    end_proxy(&self);
+}
+
+static atomic_bool is_failing;
+
+/* A whole pipe is what it asks for on the way in, and does not get. */
+static int fail_to_send(void *arg, const char *call, size_t *length)
+{
+    (void)arg;
+    if (strcmp(call, "splice") != 0)
+        return 0;
+    if (*length == PIPE_BYTES) {
+        *length = PIPE_BYTES - 1;
+        return 0;
+    }
+    return atomic_load(&is_failing) ? -ENOMEM : 0;
+}
+
+/* What was lost must not look like a good end. */
+static void a_shutdown_fails_when_bytes_are_lost(void **state)
+{
+    (void)state;
+    proxy self;
+    atomic_store(&is_failing, false);
+    begin_fault(fail_to_send);
+    open_proxy(&self, TCP, TCP, true);
+    relay(&self.there, self.left, self.right);
+    fill_there(&self);
+    weir_promise *down = promise_of(self.right);
+    weir_channel_shutdown(self.right, down);
+    settle_calls(self.right);
+    atomic_store(&is_failing, true);
+    while (is_going(&self.there))
+        peer_drain(self.server);
+    assert_int_equal(end_of(&self.there), -ENOMEM);
+    assert_true(outcome(down) < 0);
+    wait_for_close(self.right);
+    end_proxy(&self);
+    end_fault();
+}
+
 /* In the same callback as it was begun, and while a receive is being cancelled. */
 static int run_begin_and_close(void *arg)
 {
@@ -1637,6 +1710,9 @@ int main(void)
         epoll_case(closed_while_it_waits),
         epoll_case(closed_while_it_is_stuck),
         epoll_case(shut_down_by_others),
+        epoll_case(shut_down_while_a_move_waits),
+        epoll_case(the_end_of_the_targets_input_waits_for_what_was_taken),
+        epoll_case(a_shutdown_fails_when_bytes_are_lost),
         epoll_case(closed_when_just_begun),
         epoll_case(closed_in_the_listener),
         epoll_case(one_sender_after_another),
