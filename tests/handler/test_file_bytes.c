@@ -383,6 +383,25 @@ static void behind_a_gap_nothing_goes_however_long_the_close_takes(void **state)
     }
 }
 
+/* The other side has no more questions, and all that went so far is sent. */
+static void the_end_of_the_input_waits_for_the_file(void **state)
+{
+    (void)state;
+    enum { SIZE = 40 * CHUNK };
+    weir_embedded *embedded = open_channel();
+    weir_channel *channel = weir_embedded_channel(embedded);
+    assert_int_equal(weir_channel_set_water_marks(channel, SIZE, 2 * SIZE), 0);
+    weir_promise *promise = put(embedded, &region_of(SIZE, SIZE)->msg);
+    weir_channel_flush(channel);
+    assert_true(weir_embedded_outbound_count(embedded) < SIZE / CHUNK);
+    weir_embedded_end_inbound(embedded, 0);
+    for (size_t at = 0; at < SIZE; at += CHUNK)
+        expect_part(embedded, at, CHUNK);
+    assert_int_equal(end_of(promise), 0);
+    assert_false(weir_channel_is_open(channel));
+    close_channel(embedded);
+}
+
 static void without_a_promise_the_error_is_told(void **state)
 {
     (void)state;
@@ -640,6 +659,7 @@ int main(void)
         weir_case(a_reason_that_comes_and_goes_does_not_stop_it),
         weir_case(it_looks_less_and_less_often),
         weir_case(a_file_that_is_shorter_ends_the_channel),
+        weir_case(the_end_of_the_input_waits_for_the_file),
         weir_case(behind_a_gap_nothing_goes_however_long_the_close_takes),
         weir_case(without_a_promise_the_error_is_told),
         weir_case(a_cancelled_file_is_left_out),
