@@ -3,7 +3,7 @@
 
 # Two targets that install packages must not do so at the same time; Ninja uses all CPUs anyway.
 .NOTPARALLEL:
-.PHONY: all help run test release-test asan tsan clang bench fuzz format format-check layers \
+.PHONY: all help run test release-test asan tsan clang bench bench-quick fuzz format format-check layers \
         tidy semantics install docs clean
 .DEFAULT_GOAL := all
 
@@ -50,8 +50,11 @@ tsan: setup-build setup-test  ## the tests under the thread sanitizer
 clang: setup-build setup-test setup-check  ## the tests, compiled by clang
 	$(call check,clang)
 
-bench: setup-bench all     ## the micro-benchmarks, beside libuv, libev and Netty
-	@build/release/bench/weir-bench
+bench: setup-bench all     ## weir beside its peers: tables, bench/results/index.html (half an hour)
+	@bench/run
+
+bench-quick: setup-bench all  ## the same in a few minutes: what can be counted, and a look at the rest
+	@bench/run --quick
 
 fuzz: setup-build setup-fuzz  ## every fuzz target for T seconds (make fuzz T=60)
 	$(call build,fuzz,all)
