@@ -89,14 +89,14 @@ def powers(low, high):
 
 
 def curves(title, x_title, y_title, lines, x_from_zero=False):
-    """lines: {name: [(x, y, low, high)]}; both ways by powers of ten, unless x begins at zero: then x is as it is."""
+    """lines: {name: [(x, y, low, high)]}; both ways by powers of ten, unless x begins at zero: then both do."""
     left, right, top, bottom, height = 76, 120, 50, 56, 400
     points = [point for line_points in lines.values() for point in line_points]
-    y_ticks = powers(min(p[1] for p in points), max(p[3] for p in points))
     if x_from_zero:
-        x_ticks = ticks(max(p[0] for p in points))
-        x_end = max(p[0] for p in points) or 1
+        x_ticks, y_ticks = ticks(max(p[0] for p in points)), ticks(max(p[3] for p in points))
+        x_end, y_end = max(p[0] for p in points) or 1, max(p[3] for p in points) or 1
     else:
+        y_ticks = powers(min(p[1] for p in points), max(p[3] for p in points))
         x_ticks = powers(min(p[0] for p in points), max(p[0] for p in points))
 
     def place_x(x):
@@ -104,7 +104,8 @@ def curves(title, x_title, y_title, lines, x_from_zero=False):
         return left + share * (WIDTH - left - right)
 
     def place_y(y):
-        share = math.log(max(y, y_ticks[0]) / y_ticks[0]) / math.log(y_ticks[-1] / y_ticks[0])
+        share = y / y_end if x_from_zero else \
+            math.log(max(y, y_ticks[0]) / y_ticks[0]) / math.log(y_ticks[-1] / y_ticks[0])
         return height - bottom - share * (height - bottom - top)
 
     out = [text(16, 26, title, 15, weight="600")]
