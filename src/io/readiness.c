@@ -265,8 +265,11 @@ void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t ev
 
 unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase)
 {
+    weir_list rest;
     weir_list_node *node;
-    while ((node = weir__list_pop_front(&phase->rest)) != NULL)
+    weir__list_init(&rest);
+    weir__list_splice_back(&rest, &phase->rest);
+    while ((node = weir__list_pop_front(&rest)) != NULL)
         complete_file(self, WEIR_CONTAINER(node, weir_io_file, ready));
     return (unsigned)(weir__counter_get(&self->base.counters->completions) - phase->before);
 }
