@@ -179,11 +179,12 @@ WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, b
  */
 
 /*
- * close_linger_s: the waiting, which the kernel does inside close (SO_LINGER), happens on the
- * group's background executor, and the channel is CLOSING until it is over; one that is on no loop
- * is closed at once, and the rest happens alone. Those who wait there at the same time wait in one
- * line, but each for no more than its own time. When there is no thread for it, or the loop ends,
- * nobody waits, and the kernel goes on by itself. On datagrams and Unix sockets it has no effect.
+ * close_linger_s: a close waits until the peer has acknowledged everything, at most so long; 0
+ * resets the connection instead. The end of the stream goes at once, and the channel is CLOSING
+ * until the waiting is over. The kernel (SO_LINGER) would wait inside close(2); here no thread
+ * does: the channel's loop looks now and then, up to 50 ms late. One that is on no loop is closed
+ * at once, as are all when their loop ends or has no memory for a timer: nobody waits then, and the
+ * kernel goes on by itself. On datagrams and Unix sockets it has no effect.
  */
 
 /* Name, kind, least, most, default: what every channel has. */

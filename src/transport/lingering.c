@@ -1,29 +1,36 @@
 /* SPDX-License-Identifier: MIT */
-/* A close that waits in the kernel until the peer has everything (SO_LINGER), which no loop can
- * wait for: it happens in the background. */
+/* A close that waits until the peer has everything (SO_LINGER). The kernel would do the waiting
+ * inside close, on the loop's thread; so it is done here, by a timer, and close never waits. */
 #include "base/alloc.h"
-#include "exec/executor.h"
 #include "transport/sending.h"
 
-#include <weir/threads.h>
+#include <weir/timer.h>
 
 #include <errno.h>
+#include <netinet/tcp.h>
+
+/* Between two looks: twice as long each time. */
+#define FIRST_PAUSE_NS WEIR_MS(1)
+#define LONGEST_PAUSE_NS WEIR_MS(50)
 
 /*
  *   set, accepted, adopted    made, with the option: closing must not need memory
- *   begin                     the task's, which takes the descriptor to the background
- *   linger                    closed, at last; the task goes back to the channel's loop
- *   on_closed                 which goes on with its own closing
+ *   begin                     the end of the stream goes; the timer looks what has become of it
+ *   stop                      acknowledged, or gone, or out of time: the closing goes on
+ *   end                       the descriptor is about to be closed
  */
 typedef struct weir_lingering {
-    weir_task task;
-    weir_channel *channel; /* that is held, and waits for it; NULL: none does */
-    weir_sys *sys;
-    weir_clock *clock;
-    int fd;
+    weir_timer timer;
+    weir_socket *socket;
     int seconds; /* of the option; not above 0: there is nothing to wait for */
-    int64_t until_ns;
+    bool has_begun;
+    int64_t until_ns, pause_ns;
 } weir_lingering;
+
+static weir_lingering *lingering_of(const weir_socket *self)
+{
+    return self->extras != NULL ? self->extras->lingering : NULL;
+}
 
 int weir__lingering_reserve(weir_socket *self)
 {
@@ -36,105 +43,102 @@ int weir__lingering_reserve(weir_socket *self)
 int weir__lingering_set(weir_socket *self, int seconds)
 {
     int code = seconds > 0 ? weir__lingering_reserve(self) : 0;
-    if (code == 0 && self->extras != NULL && self->extras->lingering != NULL)
-        self->extras->lingering->seconds = seconds;
+    if (code == 0 && lingering_of(self) != NULL)
+        lingering_of(self)->seconds = seconds;
     return code;
 }
 
 int weir__lingering_seconds(const weir_socket *self)
 {
-    const weir_lingering *lingering = self->extras != NULL ? self->extras->lingering : NULL;
-    return lingering != NULL ? lingering->seconds : 0;
+    return lingering_of(self) != NULL ? lingering_of(self)->seconds : 0;
 }
 
-/* Those that wait in line for the background have waited for that long already. */
-static void close_until(weir_lingering *self, int64_t until_ns)
+void weir__lingering_switch_off(weir_sys *sys, int fd)
 {
-    int64_t half_ns = 500000000, left_ns = until_ns - weir_clock_now_ns(self->clock);
-    int seconds = left_ns > half_ns ? (int)((left_ns + half_ns) / (2 * half_ns)) : 0;
-    struct linger rest = { .l_onoff = seconds > 0, .l_linger = seconds };
-    self->sys->setsockopt(self->sys, self->fd, SOL_SOCKET, SO_LINGER, &rest, sizeof rest);
-    self->sys->close(self->sys, self->fd);
+    const struct linger off = { 0 };
+    sys->setsockopt(sys, fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);
 }
 
-/* Back on the loop; or that has ended, and has given the channel up. */
-static int on_closed(weir_task *task)
+/* Whether the peer has yet to acknowledge the end of the stream, and so all that is before it. */
+static bool is_unacknowledged(const weir_socket *self)
 {
-    weir_lingering *self = WEIR_CONTAINER(task, weir_lingering, task);
-    weir_socket *socket = weir__socket_of(self->channel);
-    weir__free(self);
-    socket->is_lingering = false;
-    weir__socket_landed(socket);
-    weir_channel_release(&socket->channel);
-    return 0;
-}
-
-static void on_closed_in_vain(weir_task *task)
-{
-    weir_lingering *self = WEIR_CONTAINER(task, weir_lingering, task);
-    weir_channel *channel = self->channel;
-    weir__free(self);
-    weir_channel_release(channel);
-}
-
-static void go_back(weir_lingering *self)
-{
-    self->task.run = on_closed;
-    self->task.dropped = on_closed_in_vain;
-    if (self->channel == NULL)
-        weir__free(self);
-    else if (weir__channel_post(self->channel, &self->task) < 0)
-        on_closed_in_vain(&self->task);
-}
-
-static int linger(weir_task *task)
-{
-    weir_lingering *self = WEIR_CONTAINER(task, weir_lingering, task);
-    close_until(self, self->until_ns);
-    go_back(self);
-    return 0;
-}
-
-static void linger_no_more(weir_task *task)
-{
-    weir_lingering *self = WEIR_CONTAINER(task, weir_lingering, task);
-    close_until(self, INT64_MIN / 2);
-    go_back(self);
-}
-
-/* A group that the socket is on no loop of may be gone. */
-static weir_executor *background_of(const weir_socket *self)
-{
-    return self->is_attached ? weir_group_background(weir__channel_loop(&self->channel)->base.group)
-                             : weir_executor_global();
-}
-
-/* What was not sent will not be, and the end of the stream goes at once, though the close may have
- * to wait in line. */
-bool weir__lingering_begin(weir_socket *self, bool is_awaited)
-{
-    bool is_stream = self->in.kind == WEIR_IO_RECEIVE && self->is_connected;
-    if (!is_stream || weir__lingering_seconds(self) <= 0 || self->file.error == -EBADF ||
-        !weir__socket_withdraw(self))
+    struct tcp_info facts = { 0 };
+    socklen_t length = sizeof facts;
+    if (self->sys->getsockopt(self->sys, self->fd, IPPROTO_TCP, TCP_INFO, &facts, &length) < 0)
         return false;
-    weir_lingering *lingering = self->extras->lingering;
-    weir_executor *background = background_of(self);
-    self->extras->lingering = NULL;
+    return facts.tcpi_state == TCP_FIN_WAIT1 || facts.tcpi_state == TCP_CLOSING ||
+           facts.tcpi_state == TCP_LAST_ACK;
+}
+
+/* Whether there is something to wait for, and time, and a timer for it. */
+static bool wait_on(weir_lingering *self)
+{
+    weir_executor *executor = &weir__channel_loop(&self->socket->channel)->base;
+    int64_t left_ns = self->until_ns - weir_executor_now_ns(executor);
+    int64_t pause_ns = self->pause_ns < left_ns ? self->pause_ns : left_ns;
+    if (left_ns <= 0 || !is_unacknowledged(self->socket) ||
+        weir_timer_schedule(&self->timer, executor, pause_ns) < 0)
+        return false;
+    self->pause_ns = 2 * pause_ns < LONGEST_PAUSE_NS ? 2 * pause_ns : LONGEST_PAUSE_NS;
+    return true;
+}
+
+static void stop(weir_lingering *self)
+{
+    self->socket->is_lingering = false;
+    weir__socket_landed(self->socket); /* which frees this */
+}
+
+static int on_timer(weir_timer *timer)
+{
+    weir_lingering *self = WEIR_CONTAINER(timer, weir_lingering, timer);
+    if (!wait_on(self))
+        stop(self);
+    return 0;
+}
+
+/* The loop ends, or the channel does not wait any more. */
+static void on_cancelled(weir_timer *timer)
+{
+    weir_lingering *self = WEIR_CONTAINER(timer, weir_lingering, timer);
+    if (self->socket->is_lingering)
+        stop(self);
+}
+
+/* What was not sent will not be. */
+bool weir__lingering_begin(weir_socket *self)
+{
+    bool is_stream = self->in.kind == WEIR_IO_RECEIVE && self->is_connected && self->is_attached;
+    if (!is_stream || weir__lingering_seconds(self) <= 0 || self->file.error == -EBADF)
+        return false;
+    weir_lingering *lingering = lingering_of(self);
+    if (lingering->has_begun)
+        return false;
+    int64_t now_ns = weir_loop_now_ns(weir__channel_loop(&self->channel));
     weir__sending_end(self);
     weir__outbound_fail(&self->channel.outbound, self->channel.spare, WEIR_ECLOSED);
-    if (self->is_attached)
-        weir__socket_detach(&self->channel);
-    lingering->sys = self->sys;
-    lingering->clock = background->clock;
-    lingering->fd = self->fd;
-    lingering->until_ns = weir_clock_now_ns(lingering->clock) +
-                          WEIR_MS(1000LL * lingering->seconds);
-    lingering->task = (weir_task){ .run = linger, .dropped = linger_no_more, .name = "linger" };
-    if (is_awaited)
-        lingering->channel = weir_channel_retain(&self->channel);
-    self->is_lingering = is_awaited;
     self->sys->shutdown(self->sys, self->fd, SHUT_WR);
-    if (weir__executor_post_always(background, &lingering->task) < 0)
-        linger_no_more(&lingering->task); /* the kernel goes on by itself */
-    return true;
+    lingering->timer =
+        (weir_timer){ .fire = on_timer, .cancelled = on_cancelled, .name = "linger" };
+    lingering->socket = self;
+    lingering->has_begun = true;
+    lingering->until_ns = now_ns + WEIR_SECONDS(lingering->seconds);
+    lingering->pause_ns = FIRST_PAUSE_NS;
+    self->is_lingering = wait_on(lingering);
+    return self->is_lingering;
+}
+
+void weir__lingering_end(weir_socket *self)
+{
+    weir_lingering *lingering = lingering_of(self);
+    if (lingering == NULL)
+        return;
+    if (self->is_lingering) {
+        self->is_lingering = false;
+        weir_timer_cancel(&lingering->timer);
+    }
+    if (lingering->seconds > 0 && self->file.error != -EBADF) /* else it may be another's by now */
+        weir__lingering_switch_off(self->sys, self->fd);
+    weir__free(lingering);
+    self->extras->lingering = NULL;
 }

@@ -128,6 +128,15 @@ static void pause_for_a_while(listener *self, int code)
     weir__retry_later(&self->retry, &self->socket, code);
 }
 
+/* It is no channel, and if it has close_linger_s from its listener, nobody can wait for that. */
+static void drop(listener *self, int fd)
+{
+    weir_sys *sys = self->socket.sys;
+    if (weir__lingering_seconds(&self->socket) > 0)
+        weir__lingering_switch_off(sys, fd);
+    sys->close(sys, fd);
+}
+
 /* With the reserve given up there is one descriptor: enough to tell those who wait that it is of no
  * use, instead of letting them hang. */
 static void refuse_politely(listener *self)
@@ -140,7 +149,7 @@ static void refuse_politely(listener *self)
     for (int i = 0; i < MOST_REFUSALS && fd >= 0; i++) {
         fd = sys->accept(sys, self->socket.file.fd, NULL, NULL);
         if (fd >= 0) {
-            sys->close(sys, fd);
+            drop(self, fd);
             count(&self->refused);
         }
     }
@@ -202,13 +211,15 @@ static weir_msg *make_child(listener *self, const weir_io_result *result)
     weir_channel *parent = &self->socket.channel, *child;
     weir_sys *sys = self->socket.sys;
     if (weir__stream_new(&child, parent, sys, result->code, self->socket.family, true) < 0) {
-        sys->close(sys, result->code);
+        drop(self, result->code);
         return NULL;
     }
     atomic_fetch_add(&self->connections, 1);
     remember_remote(weir__socket_of(child), result);
     int code = weir__lingering_set(weir__socket_of(child), weir__lingering_seconds(&self->socket));
-    if (code == 0)
+    if (code < 0)
+        weir__lingering_switch_off(sys, result->code);
+    else
         code = weir__channel_inherit(child);
     weir_msg *msg = code == 0 ? weir__accepted_new(child) : NULL;
     if (msg == NULL)
@@ -221,7 +232,7 @@ static void accept_one(listener *self, const weir_io_result *result)
     weir_channel *channel = &self->socket.channel;
     weir_msg *msg = NULL;
     if (weir__channel_is_closing(channel))
-        self->socket.sys->close(self->socket.sys, result->code);
+        drop(self, result->code);
     else if ((msg = make_child(self, result)) == NULL)
         count(&self->failed);
     if (msg == NULL)

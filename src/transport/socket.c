@@ -75,7 +75,7 @@ bool weir__socket_quiesce(weir_channel *channel, bool is_closing)
     if (is_closing && self->is_relay)
         weir__relaying_stop(self->extras->relaying);
     self->is_quiescing = is_busy(self) || is_relaying(self) ||
-                         (is_closing && weir__lingering_begin(self, true));
+                         (is_closing && weir__lingering_begin(self));
     if (!self->is_quiescing)
         return true;
     cancel(self, &self->in);
@@ -93,7 +93,7 @@ bool weir__socket_landed(weir_socket *self)
     if (!self->is_quiescing)
         return false;
     bool is_closing = weir__channel_is_closing(&self->channel);
-    if (is_busy(self) || is_relaying(self) || (is_closing && weir__lingering_begin(self, true)))
+    if (is_busy(self) || is_relaying(self) || (is_closing && weir__lingering_begin(self)))
         return true;
     self->is_quiescing = false;
     weir__channel_quiet(&self->channel);
@@ -126,10 +126,9 @@ void weir__socket_close(weir_channel *channel)
     weir_socket *self = weir__socket_of(channel);
     if (self->extras != NULL)
         weir__claim_end(self->sys, self->extras->claim);
-    if (!weir__lingering_begin(self, false) && weir__socket_withdraw(self))
+    weir__lingering_end(self);
+    if (weir__socket_withdraw(self))
         close_descriptor(self);
-    if (self->extras != NULL)
-        weir__free(self->extras->lingering);
     weir__free(self->extras);
     self->extras = NULL;
     if (channel->parent != NULL)

@@ -35,7 +35,7 @@ typedef struct weir_socket {
     bool is_quiescing;                /* the channel waits for the end of what is under way */
     bool is_relayed;                  /* what comes in goes somewhere else, see relay.c */
     bool is_relay;                    /* what goes out comes from there */
-    bool is_lingering;                /* the descriptor is being closed, see lingering.c */
+    bool is_lingering;                /* it waits before it is closed, see lingering.c */
     uint8_t family;                   /* AF_INET, AF_INET6, AF_UNIX */
     _Atomic(uint8_t) max_descriptors; /* others read it */
 
@@ -151,9 +151,15 @@ int weir__lingering_reserve(weir_socket *self);
 int weir__lingering_set(weir_socket *self, int seconds);
 int weir__lingering_seconds(const weir_socket *self);
 
-/* Nothing is under way: closes the descriptor in the background, if that may take its time. Whether
- * it does; then weir__socket_landed follows when it is awaited. */
-bool weir__lingering_begin(weir_socket *self, bool is_awaited);
+/* The channel closes, and nothing is under way: whether it has to wait for the peer. Then
+ * weir__socket_landed follows. */
+bool weir__lingering_begin(weir_socket *self);
+
+/* Nobody waits any more, nor will the kernel when the descriptor is closed: that is next. */
+void weir__lingering_end(weir_socket *self);
+
+/* The same for a descriptor that has the option, and is no channel's. */
+void weir__lingering_switch_off(weir_sys *sys, int fd);
 
 /* The same as weir_channel_new, with the system calls of a loop. */
 int weir__channel_open(weir_channel **channel, weir_sys *sys, weir_socket_kind kind,

@@ -56,7 +56,7 @@ static inline int end_case(void **state)
     if (group != NULL)
         end_group(group);
     group = NULL;
-    /* Some close in the background, whose thread stays for a while. */
+    /* Some look names up in the background, whose thread stays for a while. */
     assert_int_equal(weir_executor_global_wait_idle(WEIR_MS(PATIENCE_MS)), 0);
     return harness_assert_nothing_left(state);
 }

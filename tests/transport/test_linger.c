@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Closing that waits for the peer in the kernel: the option close_linger_s. */
+/* Closing that waits for the peer: the option close_linger_s. */
 #include "transport/sockets.h"
 
 #include <weir/fault.h>
 #include <weir/relay.h>
-#include <weir/threads.h>
+#include <weir/resolver.h>
 
 #define FOR_EVER_S 300 /* longer than any of these may take */
 
@@ -53,6 +53,29 @@ static bool is_closed(weir_channel *channel)
     return weir_future_is_done(weir_channel_closed(channel));
 }
 
+/* What the kernel says of the connection: FIN-WAIT-1 once the end of the stream waits for the peer
+ * to take what is before it. */
+static uint32_t tcp_state(const weir_channel *channel)
+{
+    weir_tcp_info info;
+    return weir_channel_tcp_info(channel, &info) == 0 ? info.state : 0;
+}
+
+/* Still, after a look or two. */
+static void assert_lingers(weir_channel *channel, uint32_t state)
+{
+    WAIT_FOR(tcp_state(channel) == state);
+    usleep(5000); /* only makes it likelier to be seen if it does not */
+    settle(executor_of(channel));
+    assert_int_equal(weir_channel_get_state(channel), WEIR_CHANNEL_CLOSING);
+    assert_false(is_closed(channel));
+}
+
+static int64_t now_ms(void)
+{
+    return weir_clock_now_ns(weir_clock_monotonic()) / 1000000;
+}
+
 static void end_closed(weir_channel *channel)
 {
     wait_for_close(channel);
@@ -71,8 +94,7 @@ static void closing_one_channel_does_not_stop_the_others(void **state)
     WAIT_FOR(weir_channel_get_state(slow) >= WEIR_CHANNEL_CLOSING);
     peer_send(peer, "x", 1);
     peer_expect_text(peer, "x");
-    assert_int_equal(weir_channel_get_state(slow), WEIR_CHANNEL_CLOSING);
-    assert_false(is_closed(slow));
+    assert_lingers(slow, TCP_FIN_WAIT1);
     close(lazy); /* with bytes in it: that is a reset, and the end of the waiting */
     end_closed(slow);
     assert_int_equal(atomic_load(&lost.inactives), 1);
@@ -88,21 +110,52 @@ static void it_is_closed_when_the_peer_has_everything(void **state)
     int peer;
     weir_channel *channel = full_channel(&seen, FOR_EVER_S, &peer);
     weir_promise *promise = promise_of(channel), *late = promise_of(channel);
-    weir_address address;
+    weir_promise *again = promise_of(channel);
     weir_channel_close(channel, promise);
     weir_channel_write(channel, text_msg("late"), late);
     assert_int_equal(outcome(late), WEIR_ECLOSED);
     assert_false(weir_future_is_done(weir_promise_future(promise)));
     assert_false(is_closed(channel));
     assert_int_equal(atomic_load(&seen.inactives), 0);
-    WAIT_FOR(weir_channel_descriptor(channel) == -EBADF);
-    assert_int_equal(weir_channel_local_address(channel, &address), WEIR_ENOTFOUND);
+    assert_lingers(channel, TCP_FIN_WAIT1);
+    weir_channel_close(channel, again);
     assert_true(take_all(peer) > 0);
     assert_int_equal(outcome(promise), 0);
+    assert_int_equal(outcome(again), 0);
+    assert_int_equal(weir_channel_descriptor(channel), -EBADF);
     end_closed(channel);
     assert_int_equal(atomic_load(&seen.inactives), 1);
     assert_int_equal(atomic_load(&seen.unregistereds), 1);
     close(peer);
+}
+
+/* Whoever ended its stream first, and when: both have to be acknowledged. */
+static void it_waits_when_the_peer_has_ended_too(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        record seen = { 0 };
+        int peer;
+        weir_channel *channel = pair_with(TCP, &seen, &peer);
+        set_option(channel, WEIR_OPTION_ALLOW_HALF_CLOSURE, 1);
+        set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+        if (i == 0) {
+            shutdown(peer, SHUT_WR);
+            WAIT_FOR(atomic_load(&seen.events) == 1);
+        }
+        fill_up(channel);
+        weir_channel_close(channel, NULL);
+        if (i != 0)
+            assert_lingers(channel, TCP_FIN_WAIT1);
+        if (i == 1)
+            peer_send(peer, "what nobody reads", 17);
+        if (i != 0)
+            shutdown(peer, SHUT_WR);
+        assert_lingers(channel, i == 0 ? TCP_LAST_ACK : TCP_CLOSING);
+        assert_true(take_all(peer) > 0);
+        end_closed(channel);
+        close(peer);
+    }
 }
 
 static void without_bytes_it_takes_no_time(void **state)
@@ -128,6 +181,19 @@ static void with_zero_it_resets_at_once(void **state)
     assert_int_equal(close_it(channel), 0);
     assert_int_equal(recv(peer, &byte, 1, 0), -1);
     assert_int_equal(errno, ECONNRESET);
+    end_closed(channel);
+    close(peer);
+}
+
+static void unix_sockets_have_nothing_to_wait_for(void **state)
+{
+    (void)state;
+    int peer;
+    weir_channel *channel = pair_with(UNIX, NULL, &peer);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    fill_up(channel);
+    assert_int_equal(close_it(channel), 0);
+    assert_true(take_all(peer) > 0);
     end_closed(channel);
     close(peer);
 }
@@ -164,9 +230,7 @@ static void children_linger_as_their_listener(void **state)
         fill_up(child);
         weir_promise *promise = promise_of(child);
         weir_channel_close(child, promise);
-        WAIT_FOR(weir_channel_descriptor(child) == -EBADF);
-        settle(executor_of(child));
-        assert_int_equal(weir_channel_get_state(child), WEIR_CHANNEL_CLOSING);
+        assert_lingers(child, TCP_FIN_WAIT1);
         close(peer);
         assert_int_equal(outcome(promise), 0);
         end_server(self);
@@ -195,8 +259,7 @@ static void adopted_ones_do_as_they_did_before(void **state)
     assert_int_equal(register_it(channel), 0);
     weir_promise *promise = promise_of(channel);
     weir_channel_close(channel, promise);
-    WAIT_FOR(weir_channel_descriptor(channel) == -EBADF);
-    settle(executor_of(channel));
+    assert_lingers(channel, TCP_FIN_WAIT1);
     assert_false(weir_future_is_done(weir_promise_future(promise)));
     assert_true(take_all(peer) > 0);
     assert_int_equal(outcome(promise), 0);
@@ -204,8 +267,8 @@ static void adopted_ones_do_as_they_did_before(void **state)
     close(peer);
 }
 
-/* Nobody waits for it, neither who gives it up nor who closes it. */
-static void on_no_loop_it_lingers_alone(void **state)
+/* Nobody waits for it, neither who gives it up nor who closes it; the kernel goes on by itself. */
+static void on_no_loop_it_is_closed_at_once(void **state)
 {
     (void)state;
     int first, second;
@@ -248,8 +311,7 @@ static void the_end_of_a_relay_is_not_that_of_the_closing(void **state)
     settle(executor_of(from));
     weir_channel_close(to, NULL);
     assert_int_equal(outcome(call.promise), WEIR_ECLOSED);
-    settle(executor_of(from));
-    assert_int_equal(weir_channel_get_state(to), WEIR_CHANNEL_CLOSING);
+    assert_lingers(to, TCP_FIN_WAIT1);
     assert_true(take_all(sink) > 0);
     end_closed(to);
     end_channel(from);
@@ -257,47 +319,68 @@ static void the_end_of_a_relay_is_not_that_of_the_closing(void **state)
     close(sink);
 }
 
-static int64_t now_ms(void)
-{
-    return weir_clock_now_ns(weir_clock_monotonic()) / 1000000;
-}
-
-/* They wait in one line, but not each as long as it would alone. */
-static void many_take_no_longer_than_one(void **state)
+/* One after another they would take their time together. */
+static void each_has_its_own_time(void **state)
 {
     (void)state;
-    enum { MANY = 12 };
+    enum { MANY = 24 };
     weir_channel *channels[MANY];
     int peers[MANY];
-    for (int i = 0; i < MANY; i++)
-        channels[i] = adopt(WEIR_SOCKET_STREAM, full_descriptor(&peers[i]));
     for (int i = 0; i < MANY; i++) {
-        set_option(channels[i], WEIR_OPTION_CLOSE_LINGER_S, 1);
+        channels[i] = adopt(WEIR_SOCKET_STREAM, full_descriptor(&peers[i]));
+        if (i % 2 == 0)
+            set_option(channels[i], WEIR_OPTION_CLOSE_LINGER_S, 1);
         assert_int_equal(register_it(channels[i]), 0);
     }
     int64_t begin_ms = now_ms();
     for (int i = 0; i < MANY; i++)
         weir_channel_close(channels[i], NULL);
-    for (int i = 0; i < MANY; i++)
+    for (int i = 0; i < MANY; i += 2)
         end_closed(channels[i]);
-    assert_in_range(now_ms() - begin_ms, 500, 1000 * MANY / 2);
-    for (int i = 0; i < MANY; i++)
+    assert_in_range(now_ms() - begin_ms, 500, 5000);
+    for (int i = 1; i < MANY; i += 2)
+        assert_lingers(channels[i], TCP_FIN_WAIT1);
+    for (int i = 1; i < MANY; i += 2) {
+        assert_true(take_all(peers[i]) > 0);
+        end_closed(channels[i]);
+    }
+    for (int i = 0; i < MANY; i++) {
+        if (i % 2 == 0)
+            assert_true(take_all(peers[i]) > 0); /* the kernel goes on by itself */
         close(peers[i]);
+    }
 }
 
-/* Without a thread for it, the kernel goes on by itself. */
-static void without_a_thread_nobody_waits(void **state)
+static void names_are_looked_up_meanwhile(void **state)
 {
     (void)state;
     int peer;
     weir_channel *channel = full_channel(NULL, FOR_EVER_S, &peer);
-    assert_int_equal(weir_executor_global_wait_idle(WEIR_MS(PATIENCE_MS)), 0);
-    harness_fail_nth("pthread_create", 1, -EAGAIN);
-    assert_int_equal(close_it(channel), 0);
-    assert_int_equal(harness_fail_end(), 1);
-    end_closed(channel);
-    assert_true(take_all(peer) > 0);
+    weir_channel_close(channel, NULL);
+    assert_lingers(channel, TCP_FIN_WAIT1);
+    weir_promise *promise = weir_promise_new(NULL);
+    assert_int_equal(weir_resolve(group, NULL, "localhost:80", promise, NULL), 0);
+    assert_int_equal(outcome(promise), 0);
+    assert_lingers(channel, TCP_FIN_WAIT1);
     close(peer);
+    end_closed(channel);
+}
+
+/* When it cannot be known what the peer has, nobody waits. */
+static void without_an_answer_nobody_waits(void **state)
+{
+    (void)state;
+    static const char *calls[] = { "getsockopt", "shutdown" };
+    for (size_t i = 0; i < COUNT_OF(calls); i++) {
+        int peer;
+        weir_channel *channel = full_channel(NULL, FOR_EVER_S, &peer);
+        harness_fail_nth(calls[i], 1, -EIO);
+        assert_int_equal(close_it(channel), 0);
+        assert_int_equal(harness_fail_end(), 1);
+        end_closed(channel);
+        assert_true(take_all(peer) > 0);
+        close(peer);
+    }
 }
 
 static int no_memory(void *arg, const char *call, size_t *length)
@@ -336,53 +419,116 @@ static void the_option_needs_memory_and_closing_does_not(void **state)
     fill_up(channel);
     weir_future *closed = weir_channel_closed(channel);
     weir_fault_set(no_memory, NULL);
-    weir_channel_close(channel, NULL);
-    WAIT_FOR(weir_channel_descriptor(channel) == -EBADF);
-    close(other);
+    weir_channel_close(channel, NULL); /* the loop had no timer before: it cannot have one now */
     assert_int_equal(weir_future_wait(closed, WEIR_MS(PATIENCE_MS)), 0);
     weir_fault_set(NULL, NULL);
     end_closed(channel);
+    assert_true(take_all(other) > 0);
+    close(other);
 }
 
-/* The loop gives it up; the descriptor is closed all the same, when it is time. */
-static void a_group_that_ends_does_not_wait_for_ever(void **state)
+/* Neither for who lingers already, nor for who has to go because of it. */
+static void a_group_that_ends_does_not_wait(void **state)
 {
     (void)state;
-    record seen = { 0 };
-    int peer;
-    weir_channel *channel = full_channel(&seen, FOR_EVER_S, &peer);
-    harness_log_begin(WEIR_LOG_OFF);
-    weir_group_shutdown(group, 0, 50);
+    record seen[2] = { 0 };
+    weir_channel *channels[2];
+    int peers[2];
+    for (int i = 0; i < 2; i++)
+        channels[i] = full_channel(&seen[i], FOR_EVER_S, &peers[i]);
+    weir_channel_close(channels[0], NULL);
+    assert_lingers(channels[0], TCP_FIN_WAIT1);
+    weir_group_shutdown(group, 0, PATIENCE_MS);
     weir_group_free(group);
     group = NULL;
-    harness_log_end();
-    assert_true(is_closed(channel));
-    assert_int_equal(atomic_load(&seen.inactives), 1);
-    weir_channel_release(channel);
-    assert_true(take_all(peer) > 0);
-    close(peer);
+    for (int i = 0; i < 2; i++) {
+        assert_true(is_closed(channels[i]));
+        assert_int_equal(atomic_load(&seen[i].inactives), 1);
+        weir_channel_release(channels[i]);
+        assert_true(take_all(peers[i]) > 0); /* the kernel goes on by itself */
+        close(peers[i]);
+    }
 }
 
-/* One that is stepped by hand brings its own background along. */
-static void a_group_without_threads_lingers_in_its_steps(void **state)
+/* One that is stepped by hand lingers between its steps, none of which waits for it. */
+static void no_step_waits(void **state)
 {
     (void)state;
     weir_group *manual = NULL;
+    int64_t longest_ms = 0;
     int peer;
     assert_int_equal(
         weir_group_new(&manual, &(weir_group_config){ .loops = 1, .is_manual = true }, NULL), 0);
-    weir_channel *channel = half_pair(TCP, NULL, &peer);
-    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    weir_channel *channel = adopt(WEIR_SOCKET_STREAM, full_descriptor(&peer));
     weir_group_register(manual, channel, NULL);
     while (!weir_channel_is_active(channel))
         weir_group_step(manual);
     weir_channel_close(channel, NULL);
-    while (weir_channel_get_state(channel) != WEIR_CHANNEL_UNREGISTERED)
+    for (int i = 0; weir_channel_get_state(channel) != WEIR_CHANNEL_UNREGISTERED; i++) {
+        int64_t begin_ms = now_ms();
         weir_group_step(manual);
-    peer_expect_eof(peer);
+        int64_t taken_ms = now_ms() - begin_ms;
+        longest_ms = taken_ms > longest_ms ? taken_ms : longest_ms;
+        if (i == 100) {
+            assert_int_equal(tcp_state(channel), TCP_FIN_WAIT1);
+            assert_int_equal(weir_channel_get_state(channel), WEIR_CHANNEL_CLOSING);
+            assert_true(take_all(peer) > 0);
+        }
+    }
+    assert_in_range(longest_ms, 0, FOR_EVER_S * 1000 / 20);
     weir_channel_release(channel);
     weir_group_free(manual);
     close(peer);
+}
+
+/* What is accepted and no channel is closed at once, though it has the option from its listener. */
+static const struct trouble {
+    const char *call;
+    unsigned nth;
+    int code;
+} troubles[] = {
+    { "alloc", 1, -ENOMEM }, /* the channel */
+    { "alloc", 2, -ENOMEM }, /* its extras */
+    { "alloc", 3, -ENOMEM }, /* what it waits with */
+    { "accept4", 1, -EMFILE },
+};
+static _Atomic(const struct trouble *) trouble;
+static atomic_uint calls, switched_off;
+
+static int make_trouble(void *arg, const char *call, size_t *length)
+{
+    (void)arg;
+    (void)length;
+    const struct trouble *made = atomic_load(&trouble);
+    if (strcmp(call, "setsockopt") == 0)
+        atomic_fetch_add(&switched_off, 1);
+    bool is_it = strcmp(call, made->call) == 0;
+    return is_it && atomic_fetch_add(&calls, 1) + 1 == made->nth ? made->code : 0;
+}
+
+static void who_is_turned_away_is_not_waited_for(void **state)
+{
+    (void)state;
+    server *self = calloc(1, sizeof *self);
+    new_server(self, TCP);
+    set_option(self->listener, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    start_server(self);
+    settle_calls(self->listener);
+    harness_log_begin(WEIR_LOG_OFF);
+    for (size_t i = 0; i < COUNT_OF(troubles); i++) {
+        atomic_store(&trouble, &troubles[i]);
+        atomic_store(&calls, 0);
+        atomic_store(&switched_off, 0);
+        weir_fault_set(make_trouble, NULL);
+        int peer = peer_connect(&self->address);
+        peer_expect_over(peer);
+        weir_fault_set(NULL, NULL);
+        assert_int_equal(atomic_load(&switched_off), 1);
+        close(peer);
+    }
+    harness_log_end();
+    assert_int_equal(atomic_load(&self->count), 0);
+    end_server(self);
 }
 
 int main(void)
@@ -390,18 +536,22 @@ int main(void)
     const struct CMUnitTest tests[] = {
         epoll_case(closing_one_channel_does_not_stop_the_others),
         socket_cases(it_is_closed_when_the_peer_has_everything),
+        socket_cases(it_waits_when_the_peer_has_ended_too),
         socket_cases(without_bytes_it_takes_no_time),
         socket_cases(with_zero_it_resets_at_once),
+        socket_cases(unix_sockets_have_nothing_to_wait_for),
         socket_cases(it_can_be_taken_back),
         socket_cases(children_linger_as_their_listener),
         socket_cases(adopted_ones_do_as_they_did_before),
-        epoll_case(on_no_loop_it_lingers_alone),
+        epoll_case(on_no_loop_it_is_closed_at_once),
         epoll_case(the_end_of_a_relay_is_not_that_of_the_closing),
-        epoll_case(many_take_no_longer_than_one),
-        epoll_case(without_a_thread_nobody_waits),
+        socket_cases(each_has_its_own_time),
+        epoll_case(names_are_looked_up_meanwhile),
+        socket_cases(without_an_answer_nobody_waits),
         epoll_case(the_option_needs_memory_and_closing_does_not),
-        socket_cases(a_group_that_ends_does_not_wait_for_ever),
-        epoll_case(a_group_without_threads_lingers_in_its_steps),
+        socket_cases(a_group_that_ends_does_not_wait),
+        epoll_case(no_step_waits),
+        socket_cases(who_is_turned_away_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
