@@ -3,8 +3,8 @@
 
 # Two targets that install packages must not do so at the same time; Ninja uses all CPUs anyway.
 .NOTPARALLEL:
-.PHONY: all help run test release-test asan tsan clang bench bench-quick fuzz format format-check layers \
-        tidy semantics install docs clean
+.PHONY: all help run test long-test release-test asan tsan clang bench bench-quick fuzz format format-check \
+        layers tidy semantics install docs clean
 .DEFAULT_GOAL := all
 
 PREFIX ?= /usr/local
@@ -37,6 +37,10 @@ run: all                   ## build, then run the echo server and a client of it
 
 test: setup-build setup-test  ## build with all checks on, run the tests
 	$(call check,debug)
+
+long-test: setup-build setup-test  ## the tests that have more to do when given time: half an hour
+	$(call build,debug,tests)
+	@tools/long-test build/debug
 
 release-test: setup-build setup-test  ## the tests, over the optimised library
 	$(call check,release)

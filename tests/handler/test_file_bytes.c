@@ -264,6 +264,19 @@ static void a_reason_that_comes_and_goes_does_not_stop_it(void **state)
     close_channel(embedded);
 }
 
+/* How many tasks there were in so long a time. */
+static uint64_t tasks_in(weir_embedded *embedded, int duration_ms)
+{
+    weir_executor_stats before, after;
+    weir_executor *executor =
+        weir_loop_executor(weir_channel_loop(weir_embedded_channel(embedded)));
+    weir_executor_get_stats(executor, &before);
+    for (int ms = 0; ms < duration_ms; ms += 5)
+        weir_embedded_advance(embedded, WEIR_MS(5));
+    weir_executor_get_stats(executor, &after);
+    return after.tasks_run - before.tasks_run;
+}
+
 /* How often it looks, when nobody lets it go on: 10 ms, then twice as long each time, to 1.28 s. */
 static void it_looks_less_and_less_often(void **state)
 {
@@ -272,16 +285,29 @@ static void it_looks_less_and_less_often(void **state)
     weir_promise *promise = put(embedded, &region_of(5 * CHUNK, 5 * CHUNK)->msg);
     assert_int_equal(weir_embedded_accept(embedded, 0), 0);
     assert_int_equal(weir_embedded_flush(embedded), 0);
-    weir_executor_stats before, after;
-    weir_executor *executor =
-        weir_loop_executor(weir_channel_loop(weir_embedded_channel(embedded)));
-    weir_executor_get_stats(executor, &before);
-    for (int ms = 0; ms < 10000; ms += 5)
-        weir_embedded_advance(embedded, WEIR_MS(5));
-    weir_executor_get_stats(executor, &after);
-    assert_int_equal(after.tasks_run - before.tasks_run, 7 + (10000 - 1270) / 1280);
+    assert_int_equal(tasks_in(embedded, 10000), 7 + (10000 - 1270) / 1280);
     assert_int_equal(weir_embedded_accept(embedded, SIZE_MAX), 0);
     expect_file(embedded, 5 * CHUNK);
+    assert_int_equal(end_of(promise), 0);
+    close_channel(embedded);
+}
+
+/* Once something went it begins anew, for a file as for another one. */
+static void it_looks_often_again_when_something_went(void **state)
+{
+    (void)state;
+    enum { SIZE = 20 * CHUNK };
+    weir_embedded *embedded = open_channel();
+    weir_promise *promise = put(embedded, &region_of(SIZE, SIZE)->msg);
+    assert_int_equal(weir_embedded_accept(embedded, 0), 0);
+    assert_int_equal(weir_embedded_flush(embedded), 0);
+    tasks_in(embedded, 10000);
+    assert_int_equal(weir_embedded_accept(embedded, 5), 0);
+    assert_in_range(weir_embedded_outbound_count(embedded), 1, 19);
+    assert_int_equal(code_of(promise), -EINPROGRESS);
+    assert_int_equal(tasks_in(embedded, 1270), 7);
+    assert_int_equal(weir_embedded_accept(embedded, SIZE_MAX), 0);
+    expect_file(embedded, SIZE);
     assert_int_equal(end_of(promise), 0);
     close_channel(embedded);
 }
@@ -658,6 +684,7 @@ int main(void)
         weir_case(it_waits_for_writability),
         weir_case(a_reason_that_comes_and_goes_does_not_stop_it),
         weir_case(it_looks_less_and_less_often),
+        weir_case(it_looks_often_again_when_something_went),
         weir_case(a_file_that_is_shorter_ends_the_channel),
         weir_case(the_end_of_the_input_waits_for_the_file),
         weir_case(behind_a_gap_nothing_goes_however_long_the_close_takes),

@@ -72,6 +72,40 @@ static void one_read_is_one_batch_also_when_the_channel_leaves_in_it(void **stat
     close(peer);
 }
 
+static void stop_and_leave_in_first_read(record *self, weir_ctx *ctx, const char *event)
+{
+    if (strcmp(event, "read") != 0 || atomic_load(&self->reads) > 0)
+        return;
+    weir_channel_set_option(weir_ctx_channel(ctx), WEIR_OPTION_AUTO_READ, 1, NULL);
+    weir_channel_set_option(weir_ctx_channel(ctx), WEIR_OPTION_AUTO_READ, 0, NULL);
+    weir_channel_deregister(weir_ctx_channel(ctx), NULL);
+}
+
+/* Also when nobody wants to read any more, with a read in flight behind it (auto_read) or none:
+ * what has begun on the loop has its end there. */
+static void a_batch_ends_before_the_channel_leaves(void **state)
+{
+    (void)state;
+    for (int is_auto_read = 0; is_auto_read < 2; is_auto_read++) {
+        record seen = { .then = stop_and_leave_in_first_read };
+        int peer;
+        weir_channel *channel = half_pair(TCP, &seen, &peer);
+        set_option(channel, WEIR_OPTION_AUTO_READ, is_auto_read);
+        assert_int_equal(register_it(channel), 0);
+        weir_channel_read(channel);
+        peer_send(peer, "one", 3);
+        WAIT_FOR(atomic_load(&seen.unregistereds) == 1);
+        assert_story(&seen, "registered active read complete unregistered ");
+        assert_int_equal(register_it(channel), 0);
+        weir_channel_read(channel);
+        peer_send(peer, "two", 3);
+        WAIT_FOR(atomic_load(&seen.completes) == 2);
+        assert_string_equal(seen.text, "onetwo");
+        end_channel(channel);
+        close(peer);
+    }
+}
+
 /* SIGPIPE by sendfile, on a thread that is not weir's. */
 static void send_file_to_nobody(void)
 {
@@ -448,6 +482,7 @@ int main(void)
         socket_cases(children_of_an_adopted_listener_have_no_delay),
         epoll_case(a_multicast_is_answered_by_a_channel_for_both),
         socket_cases(one_read_is_one_batch_also_when_the_channel_leaves_in_it),
+        socket_cases(a_batch_ends_before_the_channel_leaves),
         socket_cases(a_full_receiver_holds_up_nobody_else),
         socket_cases(a_full_receiver_that_is_connected),
         epoll_case(the_reserve_is_made_again_when_there_are_descriptors),

@@ -3,6 +3,8 @@
  */
 #include "transport/datagrams.h"
 
+#include "base/sys.h"
+
 #include <netinet/udp.h>
 
 /* From and to ---------------------------------------------------------------------------------- */
@@ -425,6 +427,66 @@ static void one_that_is_too_long_is_dropped_and_counted(void **state)
     end_group(group);
 }
 
+/* Stands between the kernel and a loop: sees what comes, and can say that a datagram was for
+ * somebody else before it was redirected, which nothing on this machine does. */
+static struct {
+    weir_sys sys;
+    atomic_int datagrams; /* as the kernel gives them */
+    atomic_int originals; /* of them, those that say to whom they were first */
+    atomic_bool redirects;
+} between;
+
+static weir_address redirected_address(const struct sockaddr *told)
+{
+    return address_of(told->sa_family == AF_INET ? "192.0.2.9:4321" : "[2001:db8::9]:4321");
+}
+
+static bool look_at_original(struct cmsghdr *at)
+{
+    if ((at->cmsg_level != IPPROTO_IP || at->cmsg_type != IP_ORIGDSTADDR) &&
+        (at->cmsg_level != IPPROTO_IPV6 || at->cmsg_type != IPV6_ORIGDSTADDR))
+        return false;
+    struct sockaddr_storage told = { 0 };
+    size_t length = at->cmsg_len - CMSG_LEN(0);
+    memcpy(&told, CMSG_DATA(at), length);
+    weir_address other = redirected_address((struct sockaddr *)&told);
+    if (atomic_load(&between.redirects))
+        memcpy(CMSG_DATA(at), weir_address_sockaddr(&other, NULL), length);
+    return true;
+}
+
+static int receive_between(weir_sys *sys, int fd, struct mmsghdr *messages, unsigned count,
+                           int flags)
+{
+    int came = weir__sys_linux()->recvmmsg(sys, fd, messages, count, flags);
+    for (int i = 0; i < came; i++) {
+        bool has_original = false;
+        struct msghdr *message = &messages[i].msg_hdr;
+        for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at != NULL; at = CMSG_NXTHDR(message, at))
+            has_original |= look_at_original(at);
+        atomic_fetch_add(&between.datagrams, 1);
+        atomic_fetch_add(&between.originals, has_original);
+    }
+    return came;
+}
+
+static int take_place(void *loop)
+{
+    ((weir_loop *)loop)->io->sys = &between.sys;
+    return 0;
+}
+
+static void stand_before(weir_channel *channel)
+{
+    weir_loop *loop = weir_channel_loop(channel);
+    between.sys = *weir__sys_linux();
+    between.sys.recvmmsg = receive_between;
+    atomic_store(&between.datagrams, 0);
+    atomic_store(&between.originals, 0);
+    atomic_store(&between.redirects, false);
+    assert_int_equal(call_on(weir_loop_executor(loop), take_place, loop), 0);
+}
+
 static weir_promise *write_segments(weir_channel *channel, weir_buf *content,
                                     const weir_address *to, uint16_t segment_bytes)
 {
@@ -439,6 +501,7 @@ static void segments(void **state, const char *here, bool is_offloading)
 {
     weir_group *group = group_of(state, 1);
     end *a = end_bound(group, here), *b = end_bound(group, here);
+    stand_before(b->channel);
     weir_address of_a = local_of(a->channel), of_b = local_of(b->channel);
     if (is_offloading)
         set_option(b->channel, WEIR_OPTION_RECEIVE_OFFLOAD, 1);
@@ -448,6 +511,7 @@ static void segments(void **state, const char *here, bool is_offloading)
         weir_buf_write_fill(content, (uint8_t)(i / 1000), 1);
     assert_int_equal(end_of(write_segments(a->channel, content, &of_b, 1000)), 0);
     WAIT_FOR(atomic_load(&b->count) == 3);
+    assert_int_equal(atomic_load(&between.datagrams), is_offloading ? 1 : 3);
     for (size_t i = 0; i < 3; i++) {
         const weir_datagram *datagram = datagram_at(b, i);
         size_t length = i < 2 ? 1000 : 500;
@@ -579,34 +643,50 @@ static void an_answer_to_a_broadcast_arrives(void **state)
     everybody_asked(state, "127.255.255.255:0");
 }
 
-/* Nothing is redirected here, so the original is what it is; but the kernel says it, and nothing of
- * what else comes along is lost over it. */
-static void original_recipients(void **state, const char *at, const char *asked)
+/* Nothing of what else comes along is lost over it. */
+static void original_recipient(void **state, const char *at, const char *asked, bool is_redirected)
 {
     weir_group *group = group_of(state, 1);
     end *a = end_bound(group, asked), *b = end_open(group, at);
+    stand_before(b->channel);
+    atomic_store(&between.redirects, is_redirected);
     set_option(b->channel, WEIR_OPTION_RECEIVE_ORIGINAL, 1);
     set_option(b->channel, WEIR_OPTION_RECEIVE_OFFLOAD, 1);
     assert_int_equal(bind_to(b->channel, at), 0);
     weir_address to = address_of(asked), of_b = local_of(b->channel);
     weir_address_set_port(&to, weir_address_port(&of_b));
+    weir_address first = redirected_address(weir_address_sockaddr(&to, NULL));
     assert_int_equal(send_text(a->channel, "?", &to), 0);
     WAIT_FOR(atomic_load(&b->count) == 1);
+    if (is_redirected)
+        assert_int_equal(atomic_load(&between.originals), 1);
     weir_address recipient = datagram_at(b, 0)->recipient;
     weir_address_unmap(&recipient);
-    assert_address(&recipient, &to);
+    assert_address(&recipient, is_redirected ? &first : &to);
     end_close(a);
     end_close(b);
     end_group(group);
 }
 
+/* Where nothing is redirected the original is what it is. */
+static void a_recipient_is_the_same_by_both_ways_of_telling(void **state)
+{
+    original_recipient(state, "127.0.0.1:0", "127.0.0.1:0", false);
+    original_recipient(state, "0.0.0.0:0", "127.0.0.1:0", false);
+    original_recipient(state, "[::1]:0", "[::1]:0", false);
+    original_recipient(state, "[::]:0", "[::1]:0", false);
+    original_recipient(state, ":0", "[::1]:0", false);
+    original_recipient(state, ":0", "127.0.0.1:0", false);
+}
+
+/* The kernel tells it when it is asked to, and it is believed, its port included. */
 static void the_original_recipient_is_told(void **state)
 {
-    original_recipients(state, "127.0.0.1:0", "127.0.0.1:0");
-    original_recipients(state, "0.0.0.0:0", "127.0.0.1:0");
-    original_recipients(state, "[::1]:0", "[::1]:0");
-    original_recipients(state, "[::]:0", "[::1]:0");
-    original_recipients(state, ":0", "127.0.0.1:0");
+    original_recipient(state, "127.0.0.1:0", "127.0.0.1:0", true);
+    original_recipient(state, "0.0.0.0:0", "127.0.0.1:0", true);
+    original_recipient(state, "[::1]:0", "[::1]:0", true);
+    original_recipient(state, "[::]:0", "[::1]:0", true);
+    original_recipient(state, ":0", "[::1]:0", true);
 }
 
 static void options_can_be_read_back(void **state)
@@ -767,6 +847,7 @@ int main(void)
         ON_EVERY_BACKEND(unix_datagrams_have_no_segments),
         ON_EVERY_BACKEND(broadcast_wants_its_option),
         ON_EVERY_BACKEND(an_answer_to_a_broadcast_arrives),
+        ON_EVERY_BACKEND(a_recipient_is_the_same_by_both_ways_of_telling),
         ON_EVERY_BACKEND(the_original_recipient_is_told),
         ON_EVERY_BACKEND(options_can_be_read_back),
         ON_EVERY_BACKEND(without_auto_read_each_read_brings_one),

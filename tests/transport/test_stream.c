@@ -532,6 +532,48 @@ static void what_no_stream_can_send_is_refused(void **state)
     close(peer);
 }
 
+/* A peer that never reads ---------------------------------------------------------------------- */
+
+static size_t pending_of(const weir_channel *channel)
+{
+    weir_channel_stats stats;
+    weir_channel_get_stats(channel, &stats);
+    return stats.pending_bytes;
+}
+
+/* What weir holds for those that write: bytes in buffers, and allocations of any kind. */
+typedef struct holding {
+    uint64_t bytes, allocations;
+} holding;
+
+static holding what_is_held(void)
+{
+    weir_pool_stats pool;
+    weir_allocator_stats allocator;
+    weir_pool_get_stats(&pool);
+    weir_allocator_get_stats(&allocator);
+    return (holding){ pool.used_bytes, allocator.live };
+}
+
+#define MUCH (100 * MIB)
+
+/* Sends as long as the kernel takes any, and the child has not had enough. */
+static size_t offer_much(int peer, const weir_channel *child)
+{
+    static char bytes[65536];
+    size_t offered = 0;
+    for (int quiet = 0; offered < MUCH && (quiet < 20 || weir_channel_is_writable(child));) {
+        ssize_t code = send(peer, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (code < 0 && errno != EAGAIN)
+            break;
+        offered += code > 0 ? (size_t)code : 0;
+        quiet = code > 0 ? 0 : quiet + 1;
+        if (code < 0)
+            poll(&(struct pollfd){ .fd = peer, .events = POLLOUT }, 1, 10);
+    }
+    return offered;
+}
+
 /* A peer that only sends, and an echo that cannot get rid of its answers. */
 static void an_echo_that_nobody_reads_stops_reading(void **state)
 {
@@ -543,23 +585,22 @@ static void an_echo_that_nobody_reads_stops_reading(void **state)
     start_server(self);
     int peer = peer_connect(&self->address);
     WAIT_FOR(atomic_load(&self->count) == 1);
-    static char bytes[65536];
-    size_t offered = 0;
-    int quiet = 0;
-    while (offered < 100 * MIB && quiet < 20) {
-        ssize_t code = send(peer, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-        offered += code > 0 ? (size_t)code : 0;
-        quiet = code > 0 ? 0 : quiet + 1;
-        if (code < 0)
-            poll(&(struct pollfd){ .fd = peer, .events = POLLOUT }, 1, 10);
-    }
-    weir_channel_stats stats;
     weir_channel *child = self->children[0];
-    weir_channel_get_stats(child, &stats);
-    assert_true(offered < 100 * MIB);
-    assert_in_range(stats.pending_bytes, 1, 2 * MIB); /* a batch above the mark */
+    WAIT_FOR(weir_channel_is_active(child));
+    holding before = what_is_held();
+    size_t offered = offer_much(peer, child);
+    assert_true(offered < MUCH);
     assert_false(weir_channel_is_writable(child));
     assert_true(weir_channel_is_active(child));
+    assert_int_equal(atomic_load(&self->records[0].errors), 0); /* it did not come to the limit */
+    assert_idle(child);
+    size_t taken = atomic_load(&self->records[0].bytes);
+    assert_in_range(pending_of(child), 1, 2 * MIB); /* a batch above the mark */
+    assert_in_range(what_is_held().bytes, 0, before.bytes + 4 * MIB);
+    /* However much waits for it, it reads no more. */
+    offered += offer_much(peer, child);
+    assert_idle(child);
+    assert_int_equal(atomic_load(&self->records[0].bytes), taken);
     /* It goes on when the peer reads. */
     size_t got = 0;
     while (got < offered) {
@@ -572,33 +613,105 @@ static void an_echo_that_nobody_reads_stops_reading(void **state)
     end_server(self);
 }
 
-static void more_than_the_limit_is_refused(void **state)
+#define FLOOD_BYTES ((size_t)65536)
+#define FLOOD_WRITES (MUCH / FLOOD_BYTES)
+#define FLOOD_LIMIT (4 * MIB)
+
+/* Writes much to one that does not get rid of it, and how much of that was there at most. */
+typedef struct flood {
+    weir_channel *channel;
+    weir_promise *promises[FLOOD_WRITES];
+    holding before;
+    size_t most_pending;
+    holding most;
+} flood;
+
+static int write_flood(void *arg)
 {
-    (void)state;
+    flood *self = arg;
+    for (size_t i = 0; i < FLOOD_WRITES; i++) {
+        weir_channel_write_and_flush(self->channel, pattern_msg(0, FLOOD_BYTES), self->promises[i]);
+        holding now = what_is_held();
+        size_t pending = pending_of(self->channel);
+        self->most_pending = pending > self->most_pending ? pending : self->most_pending;
+        self->most.bytes = now.bytes > self->most.bytes ? now.bytes : self->most.bytes;
+        self->most.allocations = now.allocations > self->most.allocations ? now.allocations
+                                                                          : self->most.allocations;
+    }
+    return 0;
+}
+
+/* How many of the writes were refused, each with the code that says why. */
+static size_t refused_of(flood *self)
+{
+    size_t refused = 0;
+    for (size_t i = 0; i < FLOOD_WRITES; i++) {
+        int code = weir_future_code(weir_promise_future(self->promises[i]));
+        assert_true(code == 0 || code == -EINPROGRESS || code == WEIR_ELIMIT);
+        refused += code == WEIR_ELIMIT;
+    }
+    return refused;
+}
+
+/* Its loop takes what it writes at once; for others it is on its way as well, which has the same
+ * limit, and one message above it. */
+enum { BY_ITS_LOOP, BY_ANOTHER_THREAD, WHILE_THE_LOOP_IS_BUSY, WRITERS };
+
+static void flood_by(int writer)
+{
     record seen = { 0 };
     int peer;
+    blocker stop;
     weir_channel *channel = pair_with(TCP, &seen, &peer);
-    unsigned refused = 0, written = 0;
-    for (unsigned i = 0; i < 100; i++) {
-        weir_promise *promise = promise_of(channel);
-        weir_channel_write_and_flush(channel, pattern_msg(written * MIB, MIB), promise);
-        settle_calls(channel);
-        int code = weir_future_code(weir_promise_future(promise));
-        if (code == WEIR_ELIMIT)
-            refused++;
-        else
-            written++;
-        weir_promise_release(promise);
+    flood *self = calloc(1, sizeof *self);
+    assert_non_null(self);
+    self->channel = channel;
+    set_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES, FLOOD_LIMIT);
+    settle_calls(channel);
+    for (size_t i = 0; i < FLOOD_WRITES; i++)
+        self->promises[i] = promise_of(channel);
+    self->before = what_is_held();
+    if (writer == BY_ITS_LOOP) {
+        call_on(executor_of(channel), write_flood, self);
+    } else if (writer == BY_ANOTHER_THREAD) {
+        write_flood(self);
+    } else {
+        block(&stop, executor_of(channel));
+        write_flood(self);
+        unblock(&stop);
     }
-    weir_channel_stats stats;
-    weir_channel_get_stats(channel, &stats);
-    assert_true(stats.pending_bytes <= 16 * MIB);
-    assert_true(refused >= 70);
-    assert_true(weir_channel_is_active(channel)); /* who has a promise decides what follows */
-    peer_expect_pattern(peer, 0, written * MIB);
+    size_t limit = writer == BY_ITS_LOOP         ? FLOOD_LIMIT
+                   : writer == BY_ANOTHER_THREAD ? 2 * FLOOD_LIMIT + FLOOD_BYTES
+                                                 : FLOOD_LIMIT + FLOOD_BYTES;
+    assert_in_range(self->most_pending, FLOOD_LIMIT / 2, limit);
+    assert_in_range(self->most.bytes - self->before.bytes, FLOOD_LIMIT / 2, 2 * limit);
+    assert_in_range(self->most.allocations - self->before.allocations, 0, FLOOD_WRITES / 2);
+    settle_calls(channel);
+    assert_in_range(pending_of(channel), 0, FLOOD_LIMIT);
+    size_t refused = refused_of(self), taken = FLOOD_WRITES - refused;
+    assert_true(refused * FLOOD_BYTES >= 70 * MIB); /* the kernel has some, too */
+    assert_true(weir_channel_is_active(channel));   /* who has a promise decides what follows */
+    assert_int_equal(atomic_load(&seen.errors), 0);
+
+    /* What was taken arrives, each whole. */
+    for (size_t i = 0; i < taken; i++)
+        peer_expect_pattern(peer, 0, FLOOD_BYTES);
     WAIT_FOR(weir_channel_is_writable(channel));
+    for (size_t i = 0; i < FLOOD_WRITES; i++) {
+        int code = outcome(self->promises[i]);
+        assert_true(code == 0 || code == WEIR_ELIMIT);
+    }
     end_channel(channel);
+    peer_expect_eof(peer);
     close(peer);
+    free(self);
+}
+
+static void a_hundred_mebibytes_for_a_peer_that_never_reads(void **state)
+{
+    (void)state;
+    for (int writer = 0; writer < WRITERS; writer++)
+        flood_by(writer);
 }
 
 /* Nobody hears of a write without a promise, so bytes would be missing. */
@@ -828,7 +941,7 @@ int main(void)
         socket_cases(empty_messages_are_sent_as_nothing),
         socket_cases(what_no_stream_can_send_is_refused),
         socket_cases(an_echo_that_nobody_reads_stops_reading),
-        socket_cases(more_than_the_limit_is_refused),
+        socket_cases(a_hundred_mebibytes_for_a_peer_that_never_reads),
         socket_cases(more_than_the_limit_without_a_promise_closes),
         socket_cases(closed_inside_any_callback),
         socket_cases(closed_from_many_sides_at_once),
