@@ -292,6 +292,9 @@ int main(int argc, char **argv)
     int64_t *round_trips_ns = calloc(count * connection_count, sizeof *round_trips_ns);
     connection *connections = calloc(connection_count, sizeof *connections);
     bool is_fine = round_trips_ns != NULL && connections != NULL;
+    if (!is_fine)
+        fprintf(stderr, "%s: there is no memory for %zu round trips on each of %zu connections\n",
+                program, count, connection_count);
     for (size_t i = 0; is_fine && i < connection_count; i++) {
         connections[i].wanted = &wanted;
         connections[i].round_trips_ns = &round_trips_ns[i * count];

@@ -12,9 +12,11 @@
 #include "common.h"
 
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <string.h>
 
 #define CONNECT_TIMEOUT_MS 10000
+#define LOOK_MS 5000 /* how often to look whether a connection is still one */
 
 static bool is_copying; /* handlers see the bytes; set by main, before there are other threads */
 
@@ -28,8 +30,16 @@ static bool is_copying; /* handlers see the bytes; set by main, before there are
 static const weir_msg_type more_wanted_type = { .name = "more wanted" };
 static weir_msg more_wanted = WEIR_MSG_CONSTANT(&more_wanted_type);
 
+/* The other channel has gone before its time: so does this one, and whoever is there learns that
+ * what it got is not all. */
+static const weir_msg_type reset_type = { .name = "reset" };
+static weir_msg reset = WEIR_MSG_CONSTANT(&reset_type);
+
 typedef struct relay {
-    bool is_asked; /* the other side waits for room on this channel */
+    bool is_asked;        /* the other side waits for room on this channel */
+    bool is_output_ended; /* the other side has said everything */
+    bool has_failed;
+    weir_ctx_timer look;
 } relay;
 
 static weir_channel *other_of(const weir_ctx *ctx)
@@ -63,6 +73,9 @@ static void relay_on_event(weir_ctx *ctx, weir_msg *event)
     if (event == &more_wanted) {
         self->is_asked = true;
         answer_if_room(ctx);
+    } else if (event == &reset) {
+        weir_channel_set_option(weir_ctx_channel(ctx), WEIR_OPTION_CLOSE_LINGER_S, 0, NULL);
+        weir_ctx_close(ctx, NULL);
     } else {
         if (event == &weir_event_input_closed)
             weir_channel_shutdown(other_of(ctx), NULL); /* sends all, then the end */
@@ -76,12 +89,51 @@ static void relay_on_writability(weir_ctx *ctx)
     weir_ctx_fire_writability(ctx);
 }
 
-/* The other one still sends what it has got; what it reads until it ends is of no use any more. */
+static void relay_shutdown(weir_ctx *ctx, weir_promise *promise)
+{
+    relay *self = weir_ctx_state(ctx);
+    self->is_output_ended = true;
+    weir_ctx_shutdown(ctx, promise);
+}
+
+static void relay_on_error(weir_ctx *ctx, const weir_error *error)
+{
+    relay *self = weir_ctx_state(ctx);
+    self->has_failed = true;
+    weir_log(WEIR_LOG_INFO, "proxy", "%08llx: %s",
+             (unsigned long long)weir_channel_id(weir_ctx_channel(ctx)), error->message);
+}
+
+/* In good order, the other one still sends what it has got. */
 static void relay_on_inactive(weir_ctx *ctx)
 {
-    weir_channel_finish(other_of(ctx), NULL);
-    weir_channel_set_option(other_of(ctx), WEIR_OPTION_AUTO_READ, true, NULL);
+    relay *self = weir_ctx_state(ctx);
+    if (self->is_output_ended && !self->has_failed)
+        weir_channel_finish(other_of(ctx), NULL);
+    else
+        weir_pipeline_fire_event(weir_channel_pipeline(other_of(ctx)), &reset);
     weir_ctx_fire_inactive(ctx);
+}
+
+/* Who does not read does not hear of a reset either; and if the other side never takes what it has
+ * got, this one never reads. The kernel knows. (Once the output has ended, this may be the good end
+ * of both ways, with something left to be read.) */
+static void look(weir_ctx_timer *timer, weir_ctx *ctx)
+{
+    relay *self = weir_ctx_state(ctx);
+    weir_tcp_info info;
+    if (!self->is_output_ended && weir_channel_tcp_info(weir_ctx_channel(ctx), &info) == 0 &&
+        info.state == TCP_CLOSE)
+        weir_ctx_close(ctx, NULL);
+    else
+        weir_ctx_schedule(ctx, timer, WEIR_MS(LOOK_MS));
+}
+
+static void relay_added(weir_ctx *ctx)
+{
+    relay *self = weir_ctx_state(ctx);
+    self->look.fire = look;
+    weir_ctx_schedule(ctx, &self->look, WEIR_MS(LOOK_MS));
 }
 
 static void relay_removed(weir_ctx *ctx)
@@ -97,6 +149,9 @@ static const weir_handler_type relay_type = {
     .on_event = relay_on_event,
     .on_writability = relay_on_writability,
     .on_inactive = relay_on_inactive,
+    .on_error = relay_on_error,
+    .shutdown = relay_shutdown,
+    .added = relay_added,
     .removed = relay_removed,
 };
 
@@ -158,6 +213,8 @@ static void on_connected(void *arg, weir_future *future)
                  error != NULL ? error->message : weir_error_text(code));
     else
         code = add_relay(front, back); /* fails when the client has gone */
+    if (code == 0 && !weir_channel_is_active(back))
+        code = WEIR_ECLOSED; /* `front` could not be told */
     if (code == 0) {
         start_relay(front, back);
         start_relay(back, front);

@@ -37,13 +37,19 @@ typedef struct weir_client_config {
  * Connects and waits until it is. The address is 127.0.0.1:80, [::1]:80, example.org:80,
  * unix:/path, unix:@name or local:name. All addresses of a name are tried, one kind after another,
  * the next one when the one before has failed or has not answered for a while (RFC 8305); the first
- * that answers becomes the channel, which the others never were.
+ * that answers becomes the channel, which the others never were. Where only one can be tried at a
+ * time (WEIR_IO_BLOCKING has one descriptor per loop; descriptors may have run out; a port in
+ * `local` is there once), one that does not answer is given up for the next after `stagger_ms` and
+ * an equal share of the time that is left (of 30 s without a timeout); the last one has all of the
+ * rest.
  *
  * 0, and `channel` is the caller's reference; or a negative code, and `error` (may be NULL) lists
- * each address that was tried, and why not: -ECONNREFUSED, -ETIMEDOUT, -EHOSTUNREACH, -EINVAL for a
- * text or a number that is none, WEIR_ENONAME, WEIR_ESHUTDOWN, WEIR_ELOOPTYPE for a
- * group without event loops, -EAFNOSUPPORT when `local` is of another kind, -ENOMEM, -EMFILE. Of
- * several the code is the first one's. -EDEADLK on a thread of weir's.
+ * the addresses that were tried, and why not, as many as it has room for ("and 3 more"); each that
+ * failed is logged at level info, also when another one answers. The codes: -ECONNREFUSED,
+ * -ETIMEDOUT, -EHOSTUNREACH, -EINVAL for a text or a number that is none, WEIR_ENONAME,
+ * WEIR_ESHUTDOWN, WEIR_ELOOPTYPE for a group without event loops, -EAFNOSUPPORT when `local` is of
+ * another kind, -ENOMEM, -EMFILE. Of several the code is the first one's. -EDEADLK on a thread of
+ * weir's.
  */
 WEIR_API int weir_client_connect(weir_channel **channel, const weir_client_config *config,
                                  const char *address, weir_error *error);
@@ -61,14 +67,16 @@ WEIR_API int weir_client_start(const weir_client_config *config, const char *add
 /**
  * Opens a datagram channel (UDP, or a Unix datagram socket) on an address of this machine and waits
  * until it is bound: 0.0.0.0:37, [::]:37, unix:/path; port 0 is any that is free. What it reads and
- * writes is in <weir/datagram.h>; to have one peer only, weir_channel_connect it. Of the config the
- * group, init, arg, options, attrs and the resolver count. 0 and the caller's reference, or a
- * negative code as above; -EADDRINUSE.
+ * writes is in <weir/datagram.h>; to have one peer only, weir_channel_connect it. Addresses of a
+ * name that this machine does not have are passed over, in their order: so `init` may see channels
+ * that are closed before they are active. Of the config the group, init, arg, options, attrs and
+ * the resolver count. 0 and the caller's reference, or a negative code as above; -EADDRINUSE.
  */
 WEIR_API int weir_client_bind(weir_channel **channel, const weir_client_config *config,
                               const char *address, weir_error *error);
 
-/** Begins to; the promise as above, but it cannot be cancelled. Any thread. */
+/** Begins to; the promise, which may not be NULL, is as above. Cancelling it does not hurry
+ * anything, but the channel is closed once it is open. Any thread. */
 WEIR_API int weir_client_start_bind(const weir_client_config *config, const char *address,
                                     weir_promise *promise, weir_error *error);
 

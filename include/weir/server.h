@@ -61,7 +61,9 @@ typedef struct weir_server weir_server;
  * localhost:8007, unix:/path, unix:@name, local:name; port 0 is any that is free, and
  * weir_server_address says which. A socket that listens and was opened by somebody else is fd:3;
  * systemd: is what systemd has handed over (LISTEN_FDS), systemd:name those of that name. Those
- * that the server takes it closes; what is no such socket stays as it is.
+ * that the server takes it closes; what is no such socket stays as it is. So each of them is there
+ * for one server: a second one on systemd: or on the same number finds them closed, or, worse, what
+ * else has got the number since.
  *
  * 0, and `server` is the caller's reference; or a negative code, and `error` (may be NULL) names
  * the address: -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, -EINVAL for a text or a number that is none,

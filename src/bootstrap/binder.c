@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening datagram channels, step by step: find the address, register, bind. */
+/* Opening datagram channels, step by step: find the addresses, and for each until
+ * one is this machine's: register, bind. */
 #include "bootstrap/client.h"
 
 #include "base/alloc.h"
@@ -13,7 +14,8 @@ typedef struct binder {
     weir_client_plan plan;
     char *text;
     weir_promise *promise; /* the caller's */
-    weir_address address;
+    weir_promise *lookup;  /* has the addresses */
+    size_t next;           /* which of them is tried */
     weir_channel *channel;
     weir_listener on_step;
 } binder;
@@ -22,11 +24,13 @@ static void destroy(binder *self)
 {
     weir_channel_release(self->channel);
     weir_promise_release(self->promise);
+    weir_promise_release(self->lookup);
     weir__client_free_copy(&self->plan.config);
     weir__free(self->text);
     weir__free(self);
 }
 
+/* Also when it was cancelled: then nobody has the channel. */
 static void end(binder *self, int code)
 {
     weir_error error;
@@ -53,9 +57,32 @@ static weir_promise *begin_step(binder *self,
     return promise;
 }
 
+static const weir_addresses *found(const binder *self)
+{
+    return weir_future_value(weir_promise_future(self->lookup));
+}
+
+static void open_next(binder *self);
+
+/* A name may have addresses that this machine does not. */
+static void end_or_try_another(binder *self, int code)
+{
+    bool is_elsewhere = code == -EADDRNOTAVAIL || code == -EAFNOSUPPORT;
+    if (!is_elsewhere || self->next + 1 >= found(self)->count) {
+        end(self, code);
+        return;
+    }
+    if (self->channel != NULL)
+        weir_channel_close(self->channel, NULL);
+    weir_channel_release(self->channel);
+    self->channel = NULL;
+    self->next++;
+    open_next(self);
+}
+
 static void on_bound(weir_listener *listener, weir_future *future)
 {
-    end(WEIR_CONTAINER(listener, binder, on_step), weir_future_code(future));
+    end_or_try_another(WEIR_CONTAINER(listener, binder, on_step), weir_future_code(future));
 }
 
 static void on_registered(weir_listener *listener, weir_future *future)
@@ -67,32 +94,40 @@ static void on_registered(weir_listener *listener, weir_future *future)
         end(self, code < 0 ? code : -ENOMEM);
         return;
     }
-    weir_channel_bind(self->channel, &self->address, promise);
+    weir_channel_bind(self->channel, &found(self)->list[self->next], promise);
+    weir_promise_release(promise);
+}
+
+static int open_channel(binder *self)
+{
+    weir_sys *sys = weir__group_sys(self->plan.config.group);
+    int code = weir__channel_open(&self->channel, sys, WEIR_SOCKET_DATAGRAM,
+                                  &found(self)->list[self->next], NULL);
+    return code < 0 ? code : weir__client_set_up(&self->plan.config, self->channel, false);
+}
+
+static void open_next(binder *self)
+{
+    int code = open_channel(self);
+    weir_promise *promise = code == 0 ? begin_step(self, on_registered) : NULL;
+    if (promise == NULL) {
+        end_or_try_another(self, code < 0 ? code : -ENOMEM);
+        return;
+    }
+    weir_group_register(self->plan.config.group, self->channel, promise);
     weir_promise_release(promise);
 }
 
 static void on_resolved(weir_listener *listener, weir_future *future)
 {
     binder *self = WEIR_CONTAINER(listener, binder, on_step);
-    const weir_addresses *found = weir_future_value(future);
-    weir_group *group = self->plan.config.group;
     int code = weir_future_code(future);
-    if (code == 0 && (found == NULL || found->count == 0))
+    if (code == 0 && (found(self) == NULL || found(self)->count == 0))
         code = WEIR_ENONAME;
-    if (code == 0) {
-        self->address = found->list[0];
-        code = weir__channel_open(&self->channel, weir__group_sys(group), WEIR_SOCKET_DATAGRAM,
-                                  &self->address, NULL);
-    }
     if (code == 0)
-        code = weir__client_set_up(&self->plan.config, self->channel, false);
-    weir_promise *promise = code == 0 ? begin_step(self, on_registered) : NULL;
-    if (promise == NULL) {
-        end(self, code < 0 ? code : -ENOMEM);
-        return;
-    }
-    weir_group_register(group, self->channel, promise);
-    weir_promise_release(promise);
+        open_next(self);
+    else
+        end(self, code);
 }
 
 static binder *make(const weir_client_config *config, const char *address, weir_promise *promise)
@@ -102,7 +137,9 @@ static binder *make(const weir_client_config *config, const char *address, weir_
         return NULL;
     bool has_memory = weir__client_plan(&self->plan, config);
     self->text = weir__strdup(address);
-    if (!has_memory || self->text == NULL) {
+    self->lookup = weir_promise_new(NULL);
+    if (!has_memory || self->text == NULL || self->lookup == NULL) {
+        weir__promise_end(self->lookup, -ENOMEM);
         destroy(self);
         return NULL;
     }
@@ -120,19 +157,16 @@ int weir_client_start_bind(const weir_client_config *config, const char *address
         return weir_error_set(error, -EINVAL, "client",
                               "without a promise nobody would have the channel");
     binder *self = make(config, address, promise);
-    weir_promise *lookup = self != NULL ? weir_promise_new(NULL) : NULL;
-    int code = lookup != NULL
-                   ? weir_resolve(config->group, config->resolver, address, lookup, error)
-                   : weir_error_set(error, -ENOMEM, "client",
-                                    "no memory to open a datagram channel on %s", address);
+    if (self == NULL)
+        return weir_error_set(error, -ENOMEM, "client",
+                              "no memory to open a datagram channel on %s", address);
+    int code = weir_resolve(config->group, config->resolver, address, self->lookup, error);
     if (code < 0) {
-        weir__promise_end(lookup, code);
-        if (self != NULL)
-            destroy(self);
-    } else {
-        self->on_step.done = on_resolved;
-        weir_future_listen(weir_promise_future(lookup), &self->on_step);
+        weir__promise_end(self->lookup, code);
+        destroy(self);
+        return code;
     }
-    weir_promise_release(lookup);
-    return code;
+    self->on_step.done = on_resolved;
+    weir_future_listen(weir_promise_future(self->lookup), &self->on_step);
+    return 0;
 }

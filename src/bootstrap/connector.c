@@ -95,7 +95,7 @@ static void tell(connector *self)
         return;
     if (self->failure < 0) {
         weir_error error;
-        weir__race_describe(&self->race, self->text, self->failure, &error);
+        weir__race_describe(&self->race, self->failure, &error);
         weir_promise_fail_with(self->promise, &error);
     }
     if (channel != NULL && (self->failure < 0 || self->promise != NULL))
@@ -232,6 +232,12 @@ static void on_resolved(weir_listener *listener, weir_future *future)
 
 /* Starting ------------------------------------------------------------------------------------- */
 
+static int limit_time(connector *self, int64_t timeout_ns)
+{
+    self->race.until_ns = weir_executor_now_ns(self->executor) + timeout_ns;
+    return weir_timer_schedule(&self->deadline, self->executor, timeout_ns);
+}
+
 static int start(weir_task *task)
 {
     connector *self = WEIR_CONTAINER(task, connector, start);
@@ -241,8 +247,7 @@ static int start(weir_task *task)
     weir_future_listen(weir_promise_future(self->end), &self->on_end);
     int code = weir__loop_add(self->loop, &self->resident);
     if (code == 0 && self->plan.config.connect_timeout_ms > 0)
-        code = weir_timer_schedule(&self->deadline, self->executor,
-                                   WEIR_MS(self->plan.config.connect_timeout_ms));
+        code = limit_time(self, WEIR_MS(self->plan.config.connect_timeout_ms));
     self->is_asking = true;
     weir_future_listen(weir_promise_future(self->lookup), &self->on_resolved);
     if (code < 0)
@@ -274,7 +279,7 @@ static connector *make(const weir_client_config *config, const char *text, weir_
     self->on_end.done = on_end;
     self->on_resolved.done = on_resolved;
     self->deadline.fire = on_deadline;
-    self->race = (weir_race){ .plan = &self->plan, .local = &self->local };
+    self->race = (weir_race){ .plan = &self->plan, .text = self->text, .local = &self->local };
     self->race.won = on_won;
     self->race.lost = on_lost;
     self->race.quiet = on_quiet;

@@ -7,9 +7,14 @@
 #include "channel/extras.h"
 #include "transport/socket.h"
 
+#include <weir/log.h>
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+/* What the attempts share when nobody has said how long all of it may take. */
+#define UNLIMITED_NS WEIR_SECONDS(30)
 
 static void try_next(weir_race *self);
 
@@ -78,15 +83,36 @@ static void close_attempt(weir_race *self, weir_attempt *at)
     io_of(self)->type->close_file(io_of(self), &at->file);
 }
 
-/* What was cancelled after the end has not failed by itself. */
+/* An error has room for some addresses, the log for all of them. */
+static void tell_failure(const weir_race *self, const weir_attempt *at, int code)
+{
+    char address[WEIR_ADDRESS_TEXT_MAX];
+    weir_address_text(at->address, address, sizeof address);
+    weir_log(WEIR_LOG_INFO, "client", "%s: no connection to %s: %s", self->text, address,
+             weir_error_text(code));
+}
+
+static void fail_attempt(const weir_race *self, weir_attempt *at, int code)
+{
+    at->code = code;
+    tell_failure(self, at, code);
+}
+
+static bool was_cancelled(int code)
+{
+    return code == -ECANCELED || code == WEIR_ECLOSED;
+}
+
+/* What was cancelled after the end has not failed by itself; before it, it has not answered. */
 static void end_attempt(weir_race *self, weir_attempt *at, int code)
 {
     if (!self->is_over) {
-        at->code = code;
+        fail_attempt(self, at, at->is_given_up && was_cancelled(code) ? -ETIMEDOUT : code);
         try_next(self);
         return;
     }
-    at->code = code != -ECANCELED && code != WEIR_ECLOSED ? code : 0;
+    if (!was_cancelled(code) && code < 0)
+        fail_attempt(self, at, code);
     self->quiet(self);
 }
 
@@ -218,9 +244,31 @@ static int try_one(weir_race *self, weir_attempt *at)
                                                                    : begin_attempt(self, at);
 }
 
+static void cancel_attempt(weir_race *self, weir_attempt *at)
+{
+    if (at->op.is_in_flight)
+        weir__io_cancel(io_of(self), &at->op);
+    if (at->channel != NULL)
+        weir_channel_close(at->channel, NULL);
+}
+
+/* The one that has had most time; when it has ended, the next one is tried. */
+static void give_one_up(weir_race *self)
+{
+    weir_attempt *at = self->attempts;
+    while (!at->op.is_in_flight && at->channel == NULL)
+        at++;
+    at->is_given_up = true;
+    cancel_attempt(self, at);
+}
+
 static int on_stagger(weir_timer *timer)
 {
-    try_next(WEIR_CONTAINER(timer, weir_race, stagger));
+    weir_race *self = WEIR_CONTAINER(timer, weir_race, stagger);
+    if (self->is_crowded)
+        give_one_up(self);
+    else
+        try_next(self);
     return 0;
 }
 
@@ -239,14 +287,28 @@ static bool has_to_wait(const weir_race *self, int code)
            (code == -EBUSY || code == -EMFILE || code == -ENFILE || code == -EADDRINUSE);
 }
 
+/* The time that is left is shared by the attempt that has to end, and those that are to come. */
+static void wait_for_room(weir_race *self)
+{
+    weir_executor *executor = &self->loop->base;
+    int64_t left_ns = self->until_ns != 0 ? self->until_ns - weir_executor_now_ns(executor)
+                                          : UNLIMITED_NS;
+    self->is_crowded = true;
+    weir_timer_schedule(&self->stagger, executor,
+                        left_ns / (int64_t)(self->addresses.count - self->next + 1));
+}
+
 static void try_next(weir_race *self)
 {
     weir_timer_cancel(&self->stagger);
+    self->is_crowded = false;
     while (self->next < self->addresses.count) {
         weir_attempt *at = &self->attempts[self->next];
         int code = try_one(self, at);
-        if (has_to_wait(self, code))
+        if (has_to_wait(self, code)) {
+            wait_for_room(self);
             return;
+        }
         self->next++;
         if (code == WEIR_IO_PENDING) {
             self->running++;
@@ -257,7 +319,7 @@ static void try_next(weir_race *self)
             win(self, at);
             return;
         }
-        at->code = code;
+        fail_attempt(self, at, code);
     }
     if (self->running == 0)
         self->lost(self, self->attempts[0].code);
@@ -286,33 +348,48 @@ void weir__race_stop(weir_race *self)
 {
     self->is_over = true;
     weir_timer_cancel(&self->stagger);
+    for (size_t i = 0; i < self->next; i++)
+        cancel_attempt(self, &self->attempts[i]);
+}
+
+/* "one; two; and 3 more": as many as there is room for. */
+static void list_attempts(const weir_race *self, int failure, char *list, size_t size)
+{
+    static const char rest[] = "; and 1234567890 more";
+    size_t used = 0;
     for (size_t i = 0; i < self->next; i++) {
-        weir_attempt *at = &self->attempts[i];
-        if (at->op.is_in_flight)
-            weir__io_cancel(io_of(self), &at->op);
-        if (at->channel != NULL)
-            weir_channel_close(at->channel, NULL);
+        const weir_attempt *at = &self->attempts[i];
+        char address[WEIR_ADDRESS_TEXT_MAX], one[sizeof address + 100];
+        bool is_last = i + 1 == self->next;
+        weir_address_text(at->address, address, sizeof address);
+        int length = snprintf(one, sizeof one, "%s%s: %s", i > 0 ? "; " : "", address,
+                              weir_error_text(at->code < 0 ? at->code : failure));
+        if (self->next > 1 && used + (size_t)length + (is_last ? 1 : sizeof rest) > size) {
+            snprintf(list + used, size - used, i > 0 ? "; and %zu more" : "%zu addresses",
+                     self->next - i);
+            return;
+        }
+        used += (size_t)snprintf(list + used, size - used, "%s", one);
     }
 }
 
-void weir__race_describe(const weir_race *self, const char *text, int failure, weir_error *error)
+void weir__race_describe(const weir_race *self, int failure, weir_error *error)
 {
-    char list[sizeof error->message] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < self->next && used < sizeof list - 1; i++) {
-        char address[WEIR_ADDRESS_TEXT_MAX];
-        int code = self->attempts[i].code < 0 ? self->attempts[i].code : failure;
-        weir_address_text(self->attempts[i].address, address, sizeof address);
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %s", i > 0 ? "; " : "",
-                                 address, weir_error_text(code));
+    static const char frame[] = "cannot connect to  ()";
+    char list[sizeof error->message];
+    size_t taken = sizeof frame - 1 + strlen(self->text);
+    for (size_t i = 0; i < self->next; i++) {
+        if (self->attempts[i].code == 0)
+            tell_failure(self, &self->attempts[i], failure);
     }
+    list_attempts(self, failure, list, taken < sizeof list ? sizeof list - taken : 1);
     if (self->next == 0)
-        weir_error_set(error, failure, "client", "cannot connect to %s: %s", text,
+        weir_error_set(error, failure, "client", "cannot connect to %s: %s", self->text,
                        weir_error_text(failure));
-    else if (self->next == 1 && strncmp(list, text, strlen(text)) == 0)
+    else if (self->next == 1 && strncmp(list, self->text, strlen(self->text)) == 0)
         weir_error_set(error, failure, "client", "cannot connect to %s", list);
     else
-        weir_error_set(error, failure, "client", "cannot connect to %s (%s)", text, list);
+        weir_error_set(error, failure, "client", "cannot connect to %s (%s)", self->text, list);
 }
 
 void weir__race_free(weir_race *self)

@@ -20,18 +20,23 @@ typedef struct weir_attempt {
     struct weir_claim *claim; /* of the path it comes from */
     weir_channel *channel;    /* within the process, in place of a socket: while it connects */
     weir_listener on_local;
-    int code; /* 0 while nobody knows */
+    bool is_given_up; /* it has not answered, and the next one needs what it has */
+    int code;         /* 0 while nobody knows */
 } weir_attempt;
 
 /*
  * The first address is tried; when that fails, or takes long, the next one; there may be several at
- * once. Until a socket has won it is none of any channel's. All of it is the loop's.
+ * once. Where there cannot be, because the loop is for one descriptor, or there are no more, the
+ * one that hangs is given up after its share of the time that is left. Until a socket has won it is
+ * none of any channel's. All of it is the loop's.
  */
 struct weir_race {
     /* The owner's to set. */
     const weir_client_plan *plan;
+    const char *text;          /* what it connects to */
     const weir_address *local; /* where to come from; may be none */
     weir_loop *loop;
+    int64_t until_ns; /* when all of it has to be over; 0: whenever it is */
     /* It is over, once: a channel, for the owner to keep, or how the first one failed. A socket's
      * still has to be set up and registered; that of the process is both. After weir__race_stop
      * this does not come. */
@@ -39,7 +44,8 @@ struct weir_race {
     void (*lost)(weir_race *race, int code);
     void (*quiet)(weir_race *race); /* one of those that were stopped has ended */
 
-    weir_timer stagger;
+    weir_timer stagger; /* the next one's time comes */
+    bool is_crowded;    /* or that to give one up, for the next has no room */
     weir_attempt *attempts;
     weir_addresses addresses; /* the lookup's */
     size_t next;              /* which to try */
@@ -55,8 +61,8 @@ int weir__race_begin(weir_race *self, const weir_addresses *addresses);
  * when it has not begun. */
 void weir__race_stop(weir_race *self);
 
-/* What was tried, and why not; what nobody knows has failed like all of it. */
-void weir__race_describe(const weir_race *self, const char *text, int failure, weir_error *error);
+/* What was tried, and why not; what nobody knows has failed like all of it, and that is logged. */
+void weir__race_describe(const weir_race *self, int failure, weir_error *error);
 
 void weir__race_free(weir_race *self);
 

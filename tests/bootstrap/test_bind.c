@@ -139,6 +139,72 @@ static void an_init_that_fails_is_what_is_told(void **state)
     }
 }
 
+/* The first ones are not this machine's, or of a family that it does not have. */
+static void addresses_are_tried_in_order(void **state)
+{
+    (void)state;
+    FOR_EACH_BACKEND(on)
+    {
+        weir_group *group = open_loops(on);
+        record seen = { 0 };
+        names some = NAMES("198.51.100.1:0 [2001:db8::1]:0 127.0.0.2:0 127.0.0.1:0");
+        weir_client_config config = { .group = group, .init = record_init, .arg = &seen };
+        char text[WEIR_ADDRESS_TEXT_MAX];
+        weir_channel *channel = NULL;
+        config.resolver = &some.base;
+        assert_int_equal(weir_client_bind(&channel, &config, "example.org:0", NULL), 0);
+        local_text(channel, text);
+        assert_memory_equal(text, "127.0.0.2:", 10);
+        close_and_release(channel);
+        WAIT_FOR(atomic_load(&seen.inactives) == 1);
+        assert_int_equal(atomic_load(&seen.actives), 1);
+        /* Without a socket of the family there is no channel either. */
+        fault_begin("socket", 1, -EAFNOSUPPORT);
+        some.list = "[::1]:0 127.0.0.1:0";
+        assert_int_equal(weir_client_bind(&channel, &config, "example.org:0", NULL), 0);
+        assert_true(fault_end());
+        close_and_release(channel);
+        /* All of them fail; or one in a way that the others are not tried for. */
+        some.list = "203.0.113.1:0 198.51.100.1:0";
+        expect_failure(&config, "example.org:0", -EADDRNOTAVAIL, "example.org:0");
+        some.list = "127.0.0.1:0 127.0.0.2:0";
+        fault_begin("bind", 1, -EACCES);
+        expect_failure(&config, "example.org:0", -EACCES, "example.org:0");
+        fault_end();
+        end_group(group);
+    }
+}
+
+/* At any moment: the channel is nobody's, and is closed. */
+static void who_has_cancelled_gets_no_channel(void **state)
+{
+    (void)state;
+    FOR_EACH_BACKEND(on)
+    {
+        weir_group *group = open_loops(on);
+        for (int i = 0; i < 50; i++) {
+            names some = NAMES("127.0.0.1:0");
+            record seen = { 0 };
+            some.is_late = i == 0;
+            weir_client_config config = { .group = group, .init = record_init, .arg = &seen };
+            config.resolver = &some.base;
+            weir_promise *promise = weir_promise_new(NULL);
+            assert_int_equal(weir_client_start_bind(&config, "example.org:0", promise, NULL), 0);
+            for (int k = 0; k < i; k++)
+                sched_yield();
+            bool is_cancelled = weir_future_cancel(weir_promise_future(promise)) == 0;
+            if (some.is_late)
+                answer_late(&some);
+            if (!is_cancelled)
+                weir_channel_close(weir_future_value(weir_promise_future(promise)), NULL);
+            weir_promise_release(promise);
+            WAIT_FOR(atomic_load(&seen.inactives) == 1);
+            wait_until_idle(group);
+        }
+        end_group(group);
+    }
+}
+
 static int bind_there(void *arg)
 {
     weir_client_config config = { .group = arg };
@@ -188,6 +254,8 @@ int main(void)
         client_case(names_that_do_not_resolve_are_told),
         client_case(what_is_wrong_is_said_at_once),
         client_case(an_init_that_fails_is_what_is_told),
+        client_case(addresses_are_tried_in_order),
+        client_case(who_has_cancelled_gets_no_channel),
         client_case(waiting_is_refused_on_threads_of_weir),
         client_case(faults_leave_nothing_behind),
     };

@@ -701,9 +701,16 @@ static void those_that_hang_are_listed_too(void **state)
     race it;
     char message[512];
     open_race(&it, RUNNERS(refusing_peer, hanging_peer));
+    harness_log_begin(WEIR_LOG_INFO);
     start_race(&it);
     pass_ms(&it, 30000);
     assert_int_equal(code_of(it.promise), -ETIMEDOUT);
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(message, sizeof message, "no connection to %s: Connection %s", it.runners[i].text,
+                 i == 0 ? "refused" : "timed out");
+        assert_true(harness_log_has(message));
+    }
+    assert_int_equal(harness_log_end(), 2);
     snprintf(message, sizeof message,
              "cannot connect to example.org:80 (%s: Connection refused; %s: Connection timed out)",
              it.runners[0].text, it.runners[1].text);
@@ -711,47 +718,170 @@ static void those_that_hang_are_listed_too(void **state)
     close_race(&it);
 }
 
-/* Sixteen do not fit: the text is cut, and the rest works. */
+/* Sixteen do not fit: that is said, and the log has all of them. */
 static void many_addresses_are_cut(void **state)
 {
     (void)state;
     weir_group *group = open_loops(&backends[0]);
-    char list[1024] = "";
+    char list[1024] = "", message[512];
     for (int i = 0; i < 16; i++)
         snprintf(list + strlen(list), 64, " unix:/nowhere/at/all/%d", i);
     names some = NAMES(list);
     weir_client_config config = { .group = group, .resolver = &some.base };
     weir_channel *channel = NULL;
     weir_error error;
+    harness_log_begin(WEIR_LOG_INFO);
     assert_int_equal(weir_client_connect(&channel, &config, "example.org:80", &error), -ENOENT);
-    assert_true(strlen(error.message) > sizeof error.message - 10);
+    assert_string_equal(error.message,
+                        "cannot connect to example.org:80 (unix:/nowhere/at/all/0: No such file or "
+                        "directory; unix:/nowhere/at/all/1: No such file or directory; "
+                        "unix:/nowhere/at/all/2: No such file or directory; and 13 more)");
+    for (int i = 0; i < 16; i++) {
+        snprintf(message, sizeof message,
+                 "example.org:80: no connection to unix:/nowhere/at/all/%d: No such file", i);
+        assert_true(harness_log_has(message));
+    }
+    harness_log_end();
     end_group(group);
 }
 
-/* One loop has room for one descriptor: then one after another. */
+/* The last one fits if there need not be a word about more. */
+static void as_many_as_fit_are_listed(void **state)
+{
+    (void)state;
+    static const char frame[] = "cannot connect to  (unix:/a: No such file or directory; "
+                                "unix:/b: No such file or directory)";
+    weir_group *group = open_loops(&backends[0]);
+    names some = NAMES("unix:/a unix:/b");
+    weir_client_config config = { .group = group, .resolver = &some.base };
+    weir_channel *channel = NULL;
+    weir_error error;
+    char name[sizeof error.message] = "";
+    size_t fits = sizeof error.message - sizeof frame;
+    static const struct {
+        size_t more;
+        const char *end;
+    } cases[] = { { 0, "; unix:/b: No such file or directory)" },
+                  { 1, " (unix:/a: No such file or directory; and 1 more)" },
+                  { 50, " (2 addresses)" } };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        size_t length = fits + cases[i].more;
+        for (size_t k = 0; k < length; k++)
+            name[k] = k % 50 == 49 ? '.' : 'a';
+        snprintf(name + length - 3, 4, ":80");
+        assert_int_equal(weir_client_connect(&channel, &config, name, &error), -ENOENT);
+        assert_string_equal(error.message + strlen(error.message) - strlen(cases[i].end),
+                            cases[i].end);
+    }
+    end_group(group);
+}
+
+/* One loop has room for one descriptor: then one after another, and who hangs is given up in time.
+ */
 static void one_after_another_when_there_is_room_for_one(void **state)
 {
     (void)state;
     weir_group *group = open_loops(&backends[1]);
     peer slow = hanging_peer("127.0.0.1:0"), refusing = refusing_peer("127.0.0.1:0");
-    peer quick = answering_peer("127.0.0.1:0");
-    char list[512];
+    peer quick = answering_peer("127.0.0.1:0"), last = hanging_peer("127.0.0.1:0");
+    char list[512], message[512];
     snprintf(list, sizeof list, "%s %s", slow.text, quick.text);
     names some = NAMES(list);
     weir_client_config config = { .group = group, .resolver = &some.base };
     config.stagger_ms = 1;
-    config.connect_timeout_ms = 50;
+    config.connect_timeout_ms = 4000;
     weir_channel *channel = NULL;
-    assert_int_equal(weir_client_connect(&channel, &config, "example.org:80", NULL), -ETIMEDOUT);
-    assert_false(has_waiting(&quick));
+    assert_int_equal(weir_client_connect(&channel, &config, "example.org:80", NULL), 0);
+    assert_true(has_waiting(&quick));
+    close_and_release(channel);
+    wait_until_idle(group);
     snprintf(list, sizeof list, "%s %s", refusing.text, quick.text);
     config.connect_timeout_ms = 0;
     assert_int_equal(weir_client_connect(&channel, &config, "example.org:80", NULL), 0);
     close_and_release(channel);
+    wait_until_idle(group);
+    /* The last one is not given up: all of the time is its own. */
+    snprintf(list, sizeof list, "%s %s %s", slow.text, refusing.text, last.text);
+    snprintf(message, sizeof message,
+             "cannot connect to example.org:80 (%s: Connection timed out; %s: Connection refused; "
+             "%s: Connection timed out)",
+             slow.text, refusing.text, last.text);
+    config.connect_timeout_ms = 3000;
+    weir_error error;
+    assert_int_equal(weir_client_connect(&channel, &config, "example.org:80", &error), -ETIMEDOUT);
+    assert_string_equal(error.message, message);
     close_peer(&slow);
     close_peer(&refusing);
     close_peer(&quick);
+    close_peer(&last);
     end_group(group);
+}
+
+/* The first of the runners hangs; descriptors are scarce for the second when its time comes. */
+static void start_scarce(race *self, const runner_fn *runners, int timeout_ms)
+{
+    open_race(self, runners);
+    self->config.connect_timeout_ms = timeout_ms;
+    start_race(self);
+    fault_begin("socket", 1, -EMFILE);
+    pass_ms(self, 250);
+    assert_true(fault_end());
+    assert_int_equal(sockets_of(self), 1);
+}
+
+static void who_hangs_is_given_up_when_there_is_no_room(void **state)
+{
+    (void)state;
+    static const struct {
+        int timeout_ms, share_ms;
+    } cases[] = { { 0, 14875 }, { 1250, 500 }, { WEIR_OFF, 15000 } };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        race it;
+        start_scarce(&it, RUNNERS(hanging_peer, answering_peer), cases[i].timeout_ms);
+        pass_ms(&it, cases[i].share_ms - 1);
+        assert_int_equal(code_of(it.promise), -EINPROGRESS);
+        assert_false(has_waiting(&it.runners[1]));
+        pass_ms(&it, 1);
+        expect_winner(&it, 1);
+        close_race(&it);
+    }
+}
+
+static void time_is_shared_by_those_that_are_left(void **state)
+{
+    (void)state;
+    race it;
+    char message[512];
+    start_scarce(&it, RUNNERS(hanging_peer, hanging_peer, refusing_peer), 3250);
+    pass_ms(&it, 999); /* of 3000 for three */
+    assert_int_equal(sockets_of(&it), 1);
+    fault_begin("socket", 2, -EMFILE); /* that of the third: first it is the second's turn */
+    pass_ms(&it, 1);
+    pass_ms(&it, 250);
+    assert_true(fault_end());
+    pass_ms(&it, 874); /* of 1750 for two */
+    assert_int_equal(code_of(it.promise), -EINPROGRESS);
+    pass_ms(&it, 1);
+    assert_int_equal(code_of(it.promise), -ETIMEDOUT);
+    snprintf(message, sizeof message,
+             "cannot connect to example.org:80 (%s: Connection timed out; %s: Connection timed "
+             "out; %s: Connection refused)",
+             it.runners[0].text, it.runners[1].text, it.runners[2].text);
+    assert_string_equal(weir_future_error(weir_promise_future(it.promise))->message, message);
+    close_race(&it);
+}
+
+static void cancelling_ends_the_wait_for_room(void **state)
+{
+    (void)state;
+    race it;
+    start_scarce(&it, RUNNERS(hanging_peer, answering_peer), 0);
+    cancel(it.promise);
+    step_all(it.group);
+    pass_ms(&it, 100000);
+    assert_int_equal(sockets_of(&it), 0);
+    assert_false(has_waiting(&it.runners[1]));
+    close_race(&it);
 }
 
 /* The second cannot begin while the first is under way, for want of what that has. */
@@ -1639,7 +1769,11 @@ int main(void)
         weir_case(all_that_failed_are_listed),
         weir_case(those_that_hang_are_listed_too),
         weir_case(many_addresses_are_cut),
+        weir_case(as_many_as_fit_are_listed),
         weir_case(one_after_another_when_there_is_room_for_one),
+        weir_case(who_hangs_is_given_up_when_there_is_no_room),
+        weir_case(time_is_shared_by_those_that_are_left),
+        weir_case(cancelling_ends_the_wait_for_room),
         weir_case(second_waits_for_a_descriptor),
         weir_case(channels_within_the_process_take_part),
         weir_case(options_and_attributes_are_set),

@@ -22,6 +22,7 @@ PROGRAMS = ""
 PATIENCE_S = 60  # for everything that should happen at once, on a machine under heavy load
 SERVERS = ["echo", "discard", "time", "chat", "proxy"]
 BACKENDS = ["epoll", "blocking"]
+QUIET = r"(?s)\A(?!.*weir (warn|error))"  # as `errors` of a server: the library has nothing to complain about
 
 
 def run(name, *args, **more):
@@ -184,15 +185,16 @@ class Options(unittest.TestCase):
         self.assertIn("no datagrams", err)
 
     def test_uring_works_or_is_refused_in_words(self):
-        try:
+        is_refused = run("echo", "--io", "uring", "--listen", "nonsense")[0] == 2  # else that is no address: 1
+        if not is_refused:
             with server("echo", io="uring") as echo:
-                self.assertEqual(run("echo-client", "--connect", echo.address)[0], 0)
-        except AssertionError:
-            for name in SERVERS + ["echo-client"]:
-                code, out, err = run(name, "--io", "uring")
-                self.assertNotEqual(code, 0)
-                self.assertEqual(out, "")
-                self.assertRegex(err, f"^weir-{name}: .*no io_uring; use --io epoll or --io auto\n$")
+                code, _, err = run("echo-client", "--connect", echo.address, "--io", "uring")
+                self.assertEqual(code, 0, err)
+            return
+        for name in SERVERS + ["echo-client"]:
+            code, out, err = run(name, "--io", "uring")
+            self.assertEqual((code, out), (2, ""))
+            self.assertRegex(err, f"^weir-{name}: .*no io_uring; use --io epoll or --io auto\n$")
 
     def test_unknown_options_are_told_in_one_line(self):
         for name in SERVERS + ["echo-client", "hexdump", "tick"]:
@@ -205,6 +207,59 @@ class Options(unittest.TestCase):
                     self.assertEqual((code, out), (2, ""))
                     self.assertRegex(err, f"^weir-{name}: {words}\n$")
         self.assertEqual(run("echo", "--listen")[2], "weir-echo: no value after --listen; try --help\n")
+
+    DEFAULTS = {"echo": 8007, "discard": 8009, "time": 8037, "chat": 8023, "proxy": 8080}
+
+    def test_defaults_are_what_the_help_says(self):
+        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+            readme = file.read()
+        self.assertEqual(sorted(self.DEFAULTS), sorted(SERVERS))
+        for name, port in self.DEFAULTS.items():
+            with self.subTest(name):
+                said = run(name, "--help")[1]
+                self.assertRegex(said, rf"--listen ADDR .*\(default 127\.0\.0\.1:{port}\)")
+                self.assertIn(str(port), re.search(rf"\n- \[weir-{name}\].*?(?=\n- )", readme, re.S)[0])
+                one = subprocess.Popen([os.path.join(PROGRAMS, "weir-" + name)], text=True, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                line = one.stdout.readline()
+                if line:
+                    one.terminate()
+                    self.assertEqual(line, f"listening on 127.0.0.1:{port}\n")
+                _, err = one.communicate(timeout=PATIENCE_S)
+                if not line:  # somebody else has the port
+                    self.assertIn(f"127.0.0.1:{port}", err)
+                    self.assertIn("in use", err)
+        for name in ["proxy", "echo-client"]:
+            self.assertRegex(run(name, "--help")[1], r"--connect ADDR .*\(default 127\.0\.0\.1:8007\)")
+
+    def test_loops_and_acceptors_are_as_many_as_wanted(self):
+        def threads(echo, name):
+            folder = f"/proc/{echo.process.pid}/task"
+            names = []
+            for task in os.listdir(folder):
+                with contextlib.suppress(OSError), open(f"{folder}/{task}/comm", encoding="utf-8") as comm:
+                    names.append(comm.read())
+            return sum(it.startswith(name) for it in names)
+
+        def listeners(echo):
+            """How many listening sockets have the port: the second field is the address, the fourth the state."""
+            with open("/proc/net/tcp", encoding="ascii") as table:
+                rows = [line.split() for line in table]
+            return sum(row[1].endswith(":%04X" % echo.port()) and row[3] == "0A" for row in rows)
+
+        for boss, loops, acceptors in [(1, 1, 1), (1, 3, 1), (3, 2, 3), (3, 1, 2), (1, 1, 2)]:
+            with self.subTest(boss=boss, loops=loops, acceptors=acceptors), contextlib.ExitStack() as open_ones:
+                echo = open_ones.enter_context(server("echo", "--boss", str(boss), "--loops", str(loops),
+                                                      "--acceptors", str(acceptors)))
+                self.assertEqual(listeners(echo), acceptors)
+                # A loop without a listener has no thread.
+                self.assertEqual(threads(echo, "boss"), min(boss, acceptors))
+                for _ in range(2 * loops):
+                    sock = open_ones.enter_context(echo.connect())
+                    sock.sendall(b"x")
+                    self.assertEqual(receive(sock, 1), b"x")
+                self.assertEqual(threads(echo, "worker"), loops)
+                open_ones.pop_all().close()
 
     def test_many_acceptors_and_loops(self):
         with server("echo", "--boss", "2", "--acceptors", "2", "--loops", "3", "--log", "error") as echo:
@@ -361,6 +416,14 @@ class EchoClient(unittest.TestCase):
         self.assertEqual((code, out), (1, ""))
         self.assertIn(address, err)
         self.assertIn("refused", err)
+
+
+    @unittest.skipIf(open("/proc/sys/vm/overcommit_memory", encoding="ascii").read() == "1\n", "memory is for all")
+    def test_more_than_there_is_memory_for(self):
+        quiet = {name: os.environ.get(name, "") + ":allocator_may_return_null=1" for name in ["ASAN_OPTIONS", "TSAN_OPTIONS"]}
+        code, out, err = run("echo-client", "--count", "10000000", "--connections", "10000", env={**os.environ, **quiet})
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn("no memory for 10000000 round trips on each of 10000 connections", err)
 
 
 class Discard(unittest.TestCase):
@@ -633,23 +696,64 @@ class Proxy(unittest.TestCase):
                     self.assertEqual(receive_all(first), answer)
                     sender.join()
 
-    def test_a_reset_upstream_closes_the_client(self):
-        for way in self.WAYS:
-            with self.subTest(way), self.proxy_to_test(way) as (_, client, far):
-                client.sendall(b"hello")
-                self.assertEqual(receive(far, 5), b"hello")
-                far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                far.close()
-                self.assertEqual(receive_all(client), b"")
+    def reset(self, sock):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        sock.close()
 
-    def test_a_reset_client_closes_the_upstream(self):
+    def test_a_reset_is_passed_on(self):
         for way in self.WAYS:
-            with self.subTest(way), self.proxy_to_test(way) as (_, client, far):
-                client.sendall(b"hello")
-                self.assertEqual(receive(far, 5), b"hello")
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                client.close()
-                self.assertEqual(receive_all(far), b"")
+            for turn in [0, 1]:
+                with self.subTest(way=way, turn=turn), self.proxy_to_test(way, errors=QUIET) as (_, *ends):
+                    first, second = ends[turn], ends[1 - turn]
+                    first.sendall(b"hello")
+                    self.assertEqual(receive(second, 5), b"hello")
+                    self.reset(first)
+                    self.assertRaises(ConnectionResetError, receive_all, second)
+
+    def test_a_reset_after_a_half_close_is_passed_on(self):
+        for way in self.WAYS:
+            for turn in [0, 1]:
+                with self.subTest(way=way, turn=turn), self.proxy_to_test(way, errors=QUIET) as (_, *ends):
+                    first, second = ends[turn], ends[1 - turn]
+                    send_and_end(first, b"question")
+                    self.assertEqual(receive_all(second), b"question")
+                    second.sendall(b"begin")
+                    self.assertEqual(receive(first, 5), b"begin")
+                    self.reset(first)
+                    with self.assertRaises((ConnectionResetError, BrokenPipeError)):
+                        while True:
+                            second.sendall(b"more")
+
+    def fill(self, sock):
+        """Sends until nobody takes it any more."""
+        sock.settimeout(1)
+        with self.assertRaises(TimeoutError):
+            while True:
+                sock.send(bytes(1 << 16))
+
+    def test_a_reset_is_noticed_while_the_other_side_does_not_read(self):
+        for way in self.WAYS:
+            with self.subTest(way), contextlib.ExitStack() as open_ones:
+                pairs = [open_ones.enter_context(self.proxy_to_test(way, errors=QUIET)) for _ in range(2)]
+                before = []
+                for turn, (proxy, *ends) in enumerate(pairs):
+                    self.fill(ends[turn])
+                    before.append(self.sockets(proxy))
+                    self.reset(ends[turn])
+                for turn, (proxy, *ends) in enumerate(pairs):
+                    until = time.monotonic() + PATIENCE_S
+                    while self.sockets(proxy) > before[turn] - 2 and time.monotonic() < until:
+                        time.sleep(0.1)
+                    self.assertEqual(self.sockets(proxy), before[turn] - 2)
+                    self.assertRaises(ConnectionResetError, receive_all, ends[1 - turn])
+
+    def sockets(self, proxy):
+        folder = f"/proc/{proxy.process.pid}/fd"
+        count = 0
+        for fd in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                count += os.readlink(os.path.join(folder, fd)).startswith("socket:")
+        return count
 
     def test_clients_that_go_at_once_harm_nobody(self):
         for way in self.WAYS:
@@ -684,7 +788,8 @@ class Readme(unittest.TestCase):
             with open(os.path.join(ROOT, path), encoding="utf-8") as file:
                 blocks += re.findall(r"```c\n(.*?)```", file.read(), re.S)
         cls.programs = [block for block in blocks if "int main" in block]
-        cls.fragments = [block for block in blocks if "int main" not in block]
+        cls.definitions = [block for block in blocks if re.match(r"static \w+ \w+\(", block) and "int main" not in block]
+        cls.fragments = [block for block in blocks if block not in cls.programs + cls.definitions]
 
     def test_its_echo_server_is_the_example(self):
         with open(os.path.join(ROOT, "examples", "echo.c"), encoding="utf-8") as file:
@@ -704,12 +809,17 @@ class Readme(unittest.TestCase):
         extern weir_error error;
     """
 
-    def compile(self, fragment, *args):
+    def definitions_for(self, fragment):
+        """Those that it uses, by the names of their functions."""
+        return "\n".join(block for block in self.definitions
+                         if any(re.search(rf"\b{name}\b", fragment) for name in re.findall(r"(?m)^static \w+ (\w+)\(", block)))
+
+    def compile(self, fragment, *args, names=NAMES):
         includes = "".join(re.findall(r"^#include.*\n", fragment, re.M))
         body = re.sub(r"^#include.*\n", "", fragment, flags=re.M)
         handlers = self.programs[0].replace("int main(void)", "int the_server(void);\nint the_server(void)")
-        program = (f"#include <assert.h>\n#include <weir/embedded.h>\n{handlers}\n{includes}\n{self.NAMES}\n"
-                   f"int main(void)\n{{\n{body}\n    return 0;\n}}\n")
+        program = (f"#include <assert.h>\n#include <weir/embedded.h>\n{handlers}\n{includes}\n{names}\n"
+                   f"{self.definitions_for(fragment)}\nint main(void)\n{{\n{body}\n    return 0;\n}}\n")
         done = subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-x", "c", "-",
                                "-I" + os.path.join(ROOT, "include"), *args],
                               input=program, text=True, capture_output=True, timeout=PATIENCE_S)
@@ -719,19 +829,55 @@ class Readme(unittest.TestCase):
         self.assertGreater(len(self.fragments), 5)
         for fragment in self.fragments:
             self.compile(fragment, "-fsyntax-only")
+        self.assertEqual(len(self.definitions), 2)
+        used = "".join(self.definitions_for(fragment) for fragment in self.fragments)
+        for block in self.definitions:
+            self.assertIn(block, used)
 
-    def test_fragments_that_need_nothing_run(self):
+    def run(self, result=None):
+        with tempfile.TemporaryDirectory() as self.folder:
+            return super().run(result)
+
+    def build(self, fragment, **more):
+        """The fragment as a program of its own."""
         build = os.path.join(PROGRAMS, "..")
         with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as cache:
             sanitizers = re.search(r"^WEIR_SANITIZE:\w+=(.*)$", cache.read(), re.M)[1]
+        program = os.path.join(self.folder, "fragment")
+        self.compile(fragment, "-o", program, "-x", "none", os.path.join(build, "src", "libweir.a"), "-pthread",
+                     *(["-fsanitize=" + sanitizers] if sanitizers else []), **more)
+        return program
+
+    def test_fragments_that_need_nothing_run(self):
         alone = [fragment for fragment in self.fragments if "weir_embedded_new" in fragment or "weir_buf_new" in fragment]
         self.assertEqual(len(alone), 2)
-        with tempfile.TemporaryDirectory() as folder:
-            program = os.path.join(folder, "fragment")
-            for fragment in alone:
-                self.compile(fragment, "-o", program, "-x", "none", os.path.join(build, "src", "libweir.a"), "-pthread",
-                             *(["-fsanitize=" + sanitizers] if sanitizers else []))
-                self.assertEqual(subprocess.run([program], timeout=PATIENCE_S).returncode, 0, fragment)
+        for fragment in alone:
+            self.assertEqual(subprocess.run([self.build(fragment)], timeout=PATIENCE_S).returncode, 0, fragment)
+
+    def fragment_with(self, word):
+        fragment, = [fragment for fragment in self.fragments if word in fragment]
+        return fragment
+
+    # Between these a fragment has loops.
+    BEGIN = "weir_group *workers; weir_error error; weir_group_new(&workers, &(weir_group_config){ .loops = 1 }, &error);\n"
+    END = "weir_group_free(workers); (void)error;\n"
+
+    def test_its_client_gets_an_answer(self):
+        with server("echo") as echo:
+            connect = self.fragment_with("weir_client_connect").replace("localhost:8007", echo.address)
+            program = self.build(self.BEGIN + connect + self.END, names="")
+            done = subprocess.run([program], timeout=PATIENCE_S, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "hello\n", ""))
+
+    def test_its_timer_and_tasks_run(self):
+        program = self.build("#include <unistd.h>\nsetvbuf(stdout, NULL, _IOLBF, 0);\n" + self.BEGIN +
+                             self.fragment_with("tick") + "pause();" + self.END, names="")
+        missing = {"a second has passed\n", "on the loop, soon\n", "where it may take its time\n"}
+        with subprocess.Popen([program], stdout=subprocess.PIPE, text=True) as running:
+            while missing and (line := running.stdout.readline()):
+                missing.discard(line)
+            running.kill()
+        self.assertEqual(missing, set())
 
 
 if __name__ == "__main__":
