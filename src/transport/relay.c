@@ -84,8 +84,8 @@ static void fail_output(relay *self, int code)
 static void finish(relay *self)
 {
     weir_channel *to = weir_channel_retain(&self->to->channel);
-    weir__channel_read_ended(&self->from->channel, 0);
-    end(self, 0);
+    weir__channel_read_ended(&self->from->channel, 0); /* a handler may shut it down for that */
+    end_and_resume(self, 0);
     weir_channel_shutdown(to, NULL);
     weir_channel_release(to);
 }

@@ -118,6 +118,9 @@ static void it_is_closed_when_the_peer_has_everything(void **state)
     assert_false(is_closed(channel));
     assert_int_equal(atomic_load(&seen.inactives), 0);
     assert_lingers(channel, TCP_FIN_WAIT1);
+    late = promise_of(channel);
+    weir_channel_write_and_flush(channel, text_msg("later"), late);
+    assert_int_equal(outcome(late), WEIR_ECLOSED);
     weir_channel_close(channel, again);
     assert_true(take_all(peer) > 0);
     assert_int_equal(outcome(promise), 0);
@@ -139,6 +142,7 @@ static void it_waits_when_the_peer_has_ended_too(void **state)
         weir_channel *channel = pair_with(TCP, &seen, &peer);
         set_option(channel, WEIR_OPTION_ALLOW_HALF_CLOSURE, 1);
         set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+        settle_calls(channel);
         if (i == 0) {
             shutdown(peer, SHUT_WR);
             WAIT_FOR(atomic_load(&seen.events) == 1);
