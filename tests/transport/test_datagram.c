@@ -427,10 +427,10 @@ static void one_that_is_too_long_is_dropped_and_counted(void **state)
     end_group(group);
 }
 
-/* Stands between the kernel and a loop: sees what comes, and can say that a datagram was for
+/* Stands between the kernel and the loops: sees what comes, and can say that a datagram was for
  * somebody else before it was redirected, which nothing on this machine does. */
 static struct {
-    weir_sys sys;
+    int (*recvmmsg)(weir_sys *sys, int fd, struct mmsghdr *messages, unsigned count, int flags);
     atomic_int datagrams; /* as the kernel gives them */
     atomic_int originals; /* of them, those that say to whom they were first */
     atomic_bool redirects;
@@ -458,7 +458,7 @@ static bool look_at_original(struct cmsghdr *at)
 static int receive_between(weir_sys *sys, int fd, struct mmsghdr *messages, unsigned count,
                            int flags)
 {
-    int came = weir__sys_linux()->recvmmsg(sys, fd, messages, count, flags);
+    int came = between.recvmmsg(sys, fd, messages, count, flags);
     for (int i = 0; i < came; i++) {
         bool has_original = false;
         struct msghdr *message = &messages[i].msg_hdr;
@@ -470,21 +470,20 @@ static int receive_between(weir_sys *sys, int fd, struct mmsghdr *messages, unsi
     return came;
 }
 
-static int take_place(void *loop)
+/* Before there is a thread that could call it. */
+static void stand_before_the_kernel(void)
 {
-    ((weir_loop *)loop)->io->sys = &between.sys;
-    return 0;
-}
-
-static void stand_before(weir_channel *channel)
-{
-    weir_loop *loop = weir_channel_loop(channel);
-    between.sys = *weir__sys_linux();
-    between.sys.recvmmsg = receive_between;
+    weir_sys *sys = weir__sys_linux();
+    between.recvmmsg = sys->recvmmsg;
+    sys->recvmmsg = receive_between;
     atomic_store(&between.datagrams, 0);
     atomic_store(&between.originals, 0);
     atomic_store(&between.redirects, false);
-    assert_int_equal(call_on(weir_loop_executor(loop), take_place, loop), 0);
+}
+
+static void stand_aside(void)
+{
+    weir__sys_linux()->recvmmsg = between.recvmmsg;
 }
 
 static weir_promise *write_segments(weir_channel *channel, weir_buf *content,
@@ -499,9 +498,9 @@ static weir_promise *write_segments(weir_channel *channel, weir_buf *content,
 
 static void segments(void **state, const char *here, bool is_offloading)
 {
+    stand_before_the_kernel();
     weir_group *group = group_of(state, 1);
     end *a = end_bound(group, here), *b = end_bound(group, here);
-    stand_before(b->channel);
     weir_address of_a = local_of(a->channel), of_b = local_of(b->channel);
     if (is_offloading)
         set_option(b->channel, WEIR_OPTION_RECEIVE_OFFLOAD, 1);
@@ -535,6 +534,7 @@ static void segments(void **state, const char *here, bool is_offloading)
     end_close(a);
     end_close(b);
     end_group(group);
+    stand_aside();
 }
 
 static void the_kernel_cuts_into_segments(void **state)
@@ -646,9 +646,9 @@ static void an_answer_to_a_broadcast_arrives(void **state)
 /* Nothing of what else comes along is lost over it. */
 static void original_recipient(void **state, const char *at, const char *asked, bool is_redirected)
 {
+    stand_before_the_kernel();
     weir_group *group = group_of(state, 1);
     end *a = end_bound(group, asked), *b = end_open(group, at);
-    stand_before(b->channel);
     atomic_store(&between.redirects, is_redirected);
     set_option(b->channel, WEIR_OPTION_RECEIVE_ORIGINAL, 1);
     set_option(b->channel, WEIR_OPTION_RECEIVE_OFFLOAD, 1);
@@ -666,6 +666,7 @@ static void original_recipient(void **state, const char *at, const char *asked, 
     end_close(a);
     end_close(b);
     end_group(group);
+    stand_aside();
 }
 
 /* Where nothing is redirected the original is what it is. */
