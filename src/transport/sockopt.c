@@ -128,6 +128,8 @@ int weir__sockopt_set(weir_sys *sys, int fd, int family, weir_option option, int
         struct ip_mreqn request = { .imr_ifindex = number };
         return sys->setsockopt(sys, fd, level, name, &request, sizeof request);
     }
+    if (option == WEIR_OPTION_RECEIVE_ORIGINAL && family == AF_INET6) /* which may be for both */
+        sys->setsockopt(sys, fd, IPPROTO_IP, IP_RECVORIGDSTADDR, &number, sizeof number);
     return sys->setsockopt(sys, fd, level, name, &number, sizeof number);
 }
 

@@ -688,6 +688,7 @@ static void the_original_recipient_is_told(void **state)
     original_recipient(state, "[::1]:0", "[::1]:0", true);
     original_recipient(state, "[::]:0", "[::1]:0", true);
     original_recipient(state, ":0", "[::1]:0", true);
+    original_recipient(state, ":0", "127.0.0.1:0", true);
 }
 
 static void options_can_be_read_back(void **state)
