@@ -3,6 +3,7 @@
 #include "base/sys.h"
 
 #include "base/fault.h"
+#include "base/sanitizer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,17 +33,7 @@
  * that each time once there are two threads; weir's threads are never cancelled. The sanitizers
  * know only glibc's.
  */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IS_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-    __has_feature(memory_sanitizer)
-#define IS_SANITIZED 1
-#endif
-#endif
-#ifndef IS_SANITIZED
-#define IS_SANITIZED 0
-#endif
+#define IS_SANITIZED (WEIR__HAS_ASAN || WEIR__HAS_TSAN || WEIR__HAS_MSAN)
 
 static long receive(int fd, void *to, size_t length, int flags)
 {

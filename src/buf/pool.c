@@ -6,19 +6,13 @@
 #include "base/counter.h"
 #include "base/fault.h"
 #include "base/list.h"
+#include "base/sanitizer.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define POISONS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define POISONS 1
-#endif
-#endif
-#ifdef POISONS
+#if WEIR__HAS_ASAN
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -115,7 +109,7 @@ static unsigned class_for(size_t room)
  */
 static void poison(weir_block *block)
 {
-#ifdef POISONS
+#if WEIR__HAS_ASAN
     char *from = (char *)&block->buf + sizeof block->buf.msg;
     ASAN_POISON_MEMORY_REGION(from, (size_t)((char *)block->bytes + block->room - from));
 #else
@@ -125,7 +119,7 @@ static void poison(weir_block *block)
 
 static void unpoison(weir_block *block)
 {
-#ifdef POISONS
+#if WEIR__HAS_ASAN
     ASAN_UNPOISON_MEMORY_REGION(block, sizeof *block + block->room);
 #else
     (void)block;
@@ -381,8 +375,7 @@ __attribute__((noinline)) static weir_block *refill(weir_pool *pool, unsigned si
     return block;
 }
 
-/* Whatever it takes. */
-__attribute__((noinline)) static weir_block *get_block(size_t room)
+static weir_block *get_block(size_t room)
 {
     if (weir__fault("pool", NULL) < 0)
         return NULL;
@@ -405,26 +398,10 @@ __attribute__((noinline)) static weir_block *get_block(size_t room)
     return block;
 }
 
-/* From the thread's own list, if nothing else is to be done. */
-static inline weir_block *get_own_block(size_t room)
-{
-    weir_pool *pool = thread_pool;
-    if (pool == NULL || room >= pool->large_from || weir__fault_is_set())
-        return NULL;
-    unsigned size_class = class_for(room);
-    uint64_t gets = weir__counter_get(&pool->counts.in.blocks[size_class]) + 1;
-    if (pool->free[size_class] == NULL || gets % GETS_PER_TRIM == 0)
-        return NULL;
-    weir_block *block = take(pool, size_class);
-    weir__counter_add(&pool->counts.in.blocks[size_class], 1);
-    unpoison(block);
-    return block;
-}
-
 weir_block *weir__block_new(size_t room)
 {
-    weir_block *block = get_own_block(room);
-    if (__builtin_expect(block == NULL, 0) && (block = get_block(room)) == NULL)
+    weir_block *block = get_block(room);
+    if (block == NULL)
         return NULL;
     atomic_store_explicit(&block->refs, 1, memory_order_relaxed);
     block->wraps = false;

@@ -20,17 +20,8 @@ static bool is_open(weir_channel *channel, weir_promise *promise)
 
 static void read_if_automatic(weir_ctx *ctx)
 {
-    weir_channel *channel = ctx->channel;
-    weir_ctx *first = &channel->pipeline.tail;
-    if (!channel->is_auto_read)
-        return;
-    do
-        first = first->prev;
-    while ((first->mask & 1u << WEIR_OP_READ) == 0);
-    if (first == ctx && !channel->has_kept && !weir__channel_is_closing(channel))
-        weir__channel_read_now(channel); /* no handler is interested in that */
-    else
-        weir_channel_read(channel);
+    if (ctx->channel->is_auto_read)
+        weir_channel_read(ctx->channel);
 }
 
 static void head_on_active(weir_ctx *ctx)
