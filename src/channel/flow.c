@@ -131,9 +131,7 @@ static inline int check_write(weir_channel *channel, const weir_msg *msg, size_t
         return WEIR_ECLOSED;
     if (channel->is_output_ended)
         return -EPIPE;
-    bool is_bytes = transport->is_stream && msg->type == &weir_buf_type;
-    if (is_bytes ? channel->is_output_lent
-                 : transport->takes != NULL && !transport->takes(channel, msg))
+    if (transport->takes != NULL && !transport->takes(channel, msg))
         return -EOPNOTSUPP;
     if (bytes > room || weir__write_weight(size) > room - bytes)
         return WEIR_ELIMIT;

@@ -173,17 +173,12 @@ static void complete_others(weir_readiness *self, weir_io_file *file)
 
 /* The completion phase ----------------------------------------------------------------------- */
 
-static __attribute__((noinline)) bool can_level_go_on(const weir_io_file *file)
-{
-    return (weir__file_hangup(file) != NULL && file->bits & WEIR_FILE_DEAD) ||
-           (weir__file_poll(file) != NULL && file->events != 0);
-}
-
-static inline bool can_go_on(const weir_io_file *file)
+static bool can_go_on(const weir_io_file *file)
 {
     return (file->in != NULL && file->bits & WEIR_FILE_READABLE) ||
            (file->out != NULL && file->bits & WEIR_FILE_WRITABLE) ||
-           (file->level != NULL && can_level_go_on(file));
+           (weir__file_hangup(file) != NULL && file->bits & WEIR_FILE_DEAD) ||
+           (weir__file_poll(file) != NULL && file->events != 0);
 }
 
 static void make_ready(weir_readiness *self, weir_io_file *file)
@@ -204,13 +199,13 @@ static void complete_poll(weir_readiness *self, weir_io_file *file)
 static void complete_file(weir_readiness *self, weir_io_file *file)
 {
     self->base.current = file;
-    if (file->level != NULL && weir__file_poll(file) != NULL && file->events != 0)
+    if (weir__file_poll(file) != NULL && file->events != 0)
         complete_poll(self, file);
     if (self->base.current == file && file->out != NULL && file->bits & WEIR_FILE_WRITABLE)
         complete_out(self, file);
     if (self->base.current == file && file->in != NULL && file->bits & WEIR_FILE_READABLE)
         (file->in->kind == WEIR_IO_RECEIVE ? complete_stream : complete_others)(self, file);
-    if (self->base.current == file && file->level != NULL && weir__file_hangup(file) != NULL &&
+    if (self->base.current == file && weir__file_hangup(file) != NULL &&
         file->bits & WEIR_FILE_DEAD)
         weir__op_finish(&self->base, weir__file_hangup(file), 0);
     if (self->base.current == file)
