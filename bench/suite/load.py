@@ -15,28 +15,13 @@ class Load:
         self.program, self.cpu = program, cpu
 
     def run(self, server, *args, timeout_s=300):
-        """One run over that server: what it printed, with its numbers per message under their names in MEASURES."""
+        """One run over that server: what it printed (raw), and its numbers per message."""
         done = subprocess.run([self.program, "--json", "--watch", str(server.pid), *map(str, args), server.address],
                               text=True, capture_output=True, timeout=timeout_s,
                               preexec_fn=lambda: os.sched_setaffinity(0, {self.cpu}))
         if done.returncode != 0:
             raise Failed(done.stderr.strip())
         return per_message(json.loads(done.stdout))
-
-
-# name: what it is, its unit, and whether less is better
-MEASURES = {
-    "rate": ("messages per second", "/s", False),
-    "cpu_ns": ("CPU time of the server per message", "ns", True),
-    "user_ns": ("of that in user mode", "ns", True),
-    "system_ns": ("of that in the kernel", "ns", True),
-    "entries": ("kernel entries per message", "", True),
-    "p50_us": ("time of an answer, median", "us", True),
-    "p99_us": ("time of an answer, 99%", "us", True),
-    "p999_us": ("time of an answer, 99.9%", "us", True),
-    "server_busy": ("the server's share of its CPU", "", None),
-    "client_busy": ("the client's share of its CPU", "", None),
-}
 
 
 def per_message(raw):

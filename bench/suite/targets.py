@@ -1,6 +1,6 @@
 """What weir wants of itself, as ratios within one run, and whether it holds."""
 from . import servers
-from .figures import MISS, NONE, OPEN, PASS, ratios, verdict
+from .figures import MISS, NONE, PASS, ratios, verdict
 
 WEIR, PLAIN, UV, EVENT, NETTY = servers.WEIR, servers.PLAIN, servers.UV, servers.EVENT, servers.NETTY
 

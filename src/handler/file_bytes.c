@@ -192,9 +192,8 @@ static void pass_some(weir_ctx *ctx, file_bytes *self)
  * Whether the rest has its time: at once, when it was only the others' turn. When the channel is
  * full, on_writability tells when it is not. But it may seem full without ever having been so, and
  * then nobody is told: on an executor of its own the handler also counts what is on its way to the
- * loop, which may be sent bit by bit as it gets there; and a reason of the user's against writing
- * may come from another thread and go before the loop has seen it. So it looks now and then, and
- * the less often the longer nothing has happened.
+ * loop, which may be sent bit by bit as it gets there. So it looks now and then, and the less often
+ * the longer nothing has happened.
  */
 static int come_again(weir_ctx *ctx, file_bytes *self)
 {
