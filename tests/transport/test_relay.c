@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Relaying in the kernel: what is refused, what goes through, and all the ways it may end. */
+#include "transport/nth_fault.h"
 #include "transport/sockets.h"
 
 #include "io/readiness.h"
@@ -523,14 +524,14 @@ static int run_attempt_without(void *arg)
     assert_int_equal(harness_fail_end(), 1);
     assert_int_equal(weir_future_code(weir_promise_future(promise)), -EMFILE);
     weir_promise_release(promise);
-    for (unsigned nth = 1;; nth++) {
+    for (unsigned n = 1;; n++) {
         promise = weir_promise_new(NULL);
-        harness_fail_nth("alloc", nth, -ENOMEM);
+        harness_fail_nth("alloc", n, -ENOMEM);
         weir_relay(self->from, self->to, promise);
         unsigned made = harness_fail_end();
         int code = weir_future_code(weir_promise_future(promise));
         weir_promise_release(promise);
-        if (made < nth) {
+        if (made < n) {
             assert_int_equal(code, -EINPROGRESS);
             break;
         }
@@ -1526,39 +1527,13 @@ static void large_chunks_take_few_calls(void **state)
     end_proxy(&self);
 }
 
-static struct {
-    atomic_bool is_on;
-    atomic_uint seen;
-    unsigned at;
-    atomic_bool has_failed;
-    char name[32];
-} nth;
-
-static _Thread_local bool is_test_thread;
-
-static int fail_nth(void *arg, const char *call, size_t *length)
-{
-    (void)arg;
-    (void)length;
-    if (is_test_thread || !atomic_load(&nth.is_on) || strcmp(call, "epoll_wait") == 0 ||
-        strcmp(call, "write") == 0)
-        return 0;
-    if (atomic_fetch_add(&nth.seen, 1) + 1 != nth.at)
-        return 0;
-    snprintf(nth.name, sizeof nth.name, "%s", call);
-    atomic_store(&nth.has_failed, true);
-    if (strcmp(call, "alloc") == 0 || strcmp(call, "pool") == 0)
-        return -ENOMEM;
-    return strcmp(call, "pipe2") == 0 ? -EMFILE : -ENOBUFS;
-}
-
 /* A client says something and hears the same: whole, or a channel was closed and the ways ended. */
 static void proxy_once(void)
 {
     enum { BYTES = 3000 };
     proxy self;
     open_proxy(&self, TCP, TCP, true);
-    atomic_store(&nth.is_on, true);
+    atomic_store(&nth.is_paused, false);
     start_proxy(&self);
     peer_send_pattern(self.client, 0, BYTES);
     shutdown(self.client, SHUT_WR);
@@ -1593,13 +1568,14 @@ static void proxy_once(void)
     if (!atomic_load(&nth.has_failed))
         assert_int_equal(got, BYTES);
     end_proxy(&self);
-    atomic_store(&nth.is_on, false);
+    atomic_store(&nth.is_paused, true);
 }
 
 static void every_call_fails_once(void **state)
 {
     (void)state;
     is_test_thread = true;
+    atomic_store(&nth.is_paused, true);
     begin_fault(fail_nth);
     harness_log_begin(WEIR_LOG_OFF);
     unsigned failures = 0;

@@ -1,36 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams and listeners that lose the ground under their feet: no memory, failing calls, and
  * connections that are cut at random. */
+#include "transport/nth_fault.h"
 #include "transport/sockets.h"
 
 /* Every call fails once ------------------------------------------------------------------------ */
-
-/* Fails the n-th call of any kind that is made on weir's own threads, by its nature. */
-static struct {
-    atomic_uint seen;
-    unsigned at;
-    atomic_bool has_failed;
-    char name[32];
-} nth;
-
-static _Thread_local bool is_test_thread;
-
-static int fail_nth(void *arg, const char *call, size_t *length)
-{
-    (void)arg;
-    (void)length;
-    /* A loop that cannot wait or be woken is another story, told in the tests of loops. */
-    if (is_test_thread || strcmp(call, "epoll_wait") == 0 || strcmp(call, "poll") == 0 ||
-        strcmp(call, "write") == 0)
-        return 0;
-    if (atomic_fetch_add(&nth.seen, 1) + 1 != nth.at)
-        return 0;
-    snprintf(nth.name, sizeof nth.name, "%s", call);
-    atomic_store(&nth.has_failed, true);
-    if (strcmp(call, "alloc") == 0 || strcmp(call, "pool") == 0)
-        return -ENOMEM;
-    return strcmp(call, "accept4") == 0 ? -EMFILE : -ENOBUFS;
-}
 
 /* What the test itself asks for may fail as well. */
 static int may_fail(weir_promise *promise)
