@@ -54,18 +54,18 @@ struct weir_channel {
     bool is_news_queued, is_writability_queued;
     bool is_told_unwritable;
     _Atomic(bool) is_auto_read, allows_half_closure, pauses_when_unwritable; /* others read them */
-    bool is_read_wanted;     /* somebody asked for a batch that has not begun */
-    bool is_reading;         /* the transport was told to read */
-    bool is_in_batch : 1;    /* between the first read and its end */
-    bool is_batch_open : 1;  /* the same, also when nobody wants to read any more */
-    bool is_output_lent : 1; /* a relay sends: shutting down waits for its end */
-    bool is_input_ended;     /* the other side sends no more */
-    bool is_output_ended;    /* no more writes */
-    bool is_output_shut;     /* and the other side was told */
-    bool has_kept;           /* calls that waited for a loop have not been performed */
-    bool is_telling_loss;    /* of a write, right now */
-    bool is_leaving : 1;     /* deregistration is under way */
-    bool is_settling : 1;    /* its handlers are being told that they have come */
+    bool is_read_wanted;      /* somebody asked for a batch that has not begun */
+    bool is_reading;          /* the transport was told to read */
+    bool is_in_batch : 1;     /* between the first read and its end */
+    bool is_batch_open : 1;   /* the same, also when nobody wants to read any more */
+    bool is_output_lent : 1;  /* a relay sends: shutting down waits for its end */
+    bool is_output_ended : 1; /* no more writes */
+    bool is_input_ended;      /* the other side sends no more */
+    bool is_output_shut;      /* and the other side was told */
+    bool has_kept;            /* calls that waited for a loop have not been performed */
+    bool is_telling_loss;     /* of a write, right now */
+    bool is_leaving : 1;      /* deregistration is under way */
+    bool is_settling : 1;     /* its handlers are being told that they have come */
     _Atomic(bool) is_losing; /* calls: any thread's. It was logged, and has not been better since */
     bool is_held_by_loop;    /* the loop has a reference */
     bool is_arriving;        /* it has got a new loop, which has not heard of it yet */
@@ -139,6 +139,7 @@ void weir__channel_set_loop(weir_channel *channel, weir_loop *loop);
 void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise);
 void weir__channel_flush_now(weir_channel *channel);
 void weir__channel_read_now(weir_channel *channel);
+void weir__channel_fire_read_complete(weir_channel *channel);
 void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise);
 void weir__channel_close_now(weir_channel *channel, weir_promise *promise);
 void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise);
