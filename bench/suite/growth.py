@@ -39,14 +39,14 @@ def by_load(fleet, option, values, more, rounds, duration_s, progress):
     return curves
 
 
-def by_handlers(kind, counts, directory, load, cpu, progress):
+def by_handlers(kind, counts, directory, load, progress):
     """{line: {handlers: [instructions]}}: those that take part in each event and pass it on, and those that do not."""
     curves = {}
     for what in "forwarders", "bystanders":
         for count in counts:
             progress.step(f"{count} {what}", 3)
             try:
-                value = counted.per_message("instructions", kind, directory, load, cpu, more=[f"--{what}", str(count)])
+                value = counted.per_message("instructions", kind, directory, load, more=[f"--{what}", str(count)])
             except (Failed, RuntimeError):
                 continue
             curves.setdefault(what, {})[count] = [value]
