@@ -12,6 +12,8 @@ SIZES = [16, 64, 256, 1024, 4096, 16384, 65536, 262144]
 HANDLERS = [0, 1, 2, 4, 8, 16, 32, 64]
 TIMERS = [1, 10, 100, 1000, 10000, 100000, 1000000]
 
+ROUNDS = 6
+
 CURVES = {  # name: what grows, its unit, what it costs
     "connections": ("connections", "CPU per message, ns"),
     "size": ("bytes of a message", "CPU per message, ns"),
