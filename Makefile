@@ -3,7 +3,7 @@
 
 # Two targets that install packages must not do so at the same time; Ninja uses all CPUs anyway.
 .NOTPARALLEL:
-.PHONY: all help run test long-test release-test asan tsan clang bench bench-quick fuzz format format-check \
+.PHONY: all help run test long-test torture release-test asan tsan clang bench bench-quick fuzz format format-check \
         layers tidy semantics install docs clean
 .DEFAULT_GOAL := all
 
@@ -41,6 +41,10 @@ test: setup-build setup-test  ## build with all checks on, run the tests
 long-test: setup-build setup-test  ## the tests that have more to do when given time: half an hour
 	$(call build,debug,tests)
 	@tools/long-test build/debug
+
+torture: setup-build setup-test  ## every scenario with every call failing once (some minutes)
+	$(call build,debug,weir-torture)
+	@build/debug/tests/weir-torture
 
 release-test: setup-build setup-test  ## the tests, over the optimised library
 	$(call check,release)
