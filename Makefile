@@ -3,7 +3,7 @@
 
 # Two targets that install packages must not do so at the same time; Ninja uses all CPUs anyway.
 .NOTPARALLEL:
-.PHONY: all help run test long-test torture release-test asan tsan clang bench bench-quick fuzz format format-check \
+.PHONY: all help run test long-test torture release-test asan tsan msan clang bench bench-quick fuzz format format-check \
         layers tidy semantics install docs clean
 .DEFAULT_GOAL := all
 
@@ -54,6 +54,9 @@ asan: setup-build setup-test  ## the tests under the address and undefined behav
 
 tsan: setup-build setup-test  ## the tests under the thread sanitizer
 	$(call check,tsan)
+
+msan: setup-build setup-test setup-check  ## the tests under clang's memory sanitizer
+	$(call check,msan)
 
 clang: setup-build setup-test setup-check  ## the tests, compiled by clang
 	$(call check,clang)

@@ -109,8 +109,9 @@ static struct timespec timespec_of(int64_t ns)
 static int sys_epoll_wait(weir_sys *sys, int epoll, struct epoll_event *events, int max,
                           int64_t timeout_ns)
 {
-    /* Set once epoll_pwait2 has answered ENOSYS: kernels before 5.11, and valgrind. */
-    static _Atomic(bool) lacks_pwait2;
+    /* Set once epoll_pwait2 has answered ENOSYS: kernels before 5.11, and valgrind. The memory
+     * sanitizer does not know what it fills in. */
+    static _Atomic(bool) lacks_pwait2 = WEIR__HAS_MSAN;
 
     (void)sys;
     FAULT("epoll_wait", NULL);
