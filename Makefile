@@ -4,7 +4,7 @@
 # Two targets that install packages must not do so at the same time; Ninja uses all CPUs anyway.
 .NOTPARALLEL:
 .PHONY: all help run test long-test torture release-test asan tsan msan clang bench bench-quick fuzz format format-check \
-        layers tidy semantics install docs clean
+        layers tidy analyze valgrind semantics install docs clean
 .DEFAULT_GOAL := all
 
 PREFIX ?= /usr/local
@@ -81,6 +81,13 @@ tidy: setup-build setup-check setup-test  ## what clang-tidy has to say
 	$(call build,clang,all)
 	@clang-tidy -quiet -p build/clang --warnings-as-errors='*' $$(git ls-files 'src/*.c' 'examples/*.c') 2>/dev/null
 	$(say) clang-tidy is content
+
+analyze: setup-build      ## what gcc -fanalyzer finds, but for what tools/analyze.known explains
+	@tools/analyze
+
+valgrind: setup-build setup-test  ## the tests under valgrind, over epoll (an hour)
+	$(call build,debug,all tests)
+	@tools/valgrind build/debug
 
 layers: setup-test         ## check that each layer includes only layers below it
 	@tools/layers
