@@ -85,7 +85,7 @@ tidy: setup-build setup-check setup-test  ## what clang-tidy has to say
 analyze: setup-build      ## what gcc -fanalyzer finds, but for what tools/analyze.known explains
 	@tools/analyze
 
-valgrind: setup-build setup-test  ## the tests under valgrind, over epoll (an hour)
+valgrind: setup-build setup-test setup-bench  ## the tests under valgrind, over epoll (an hour)
 	$(call build,debug,all tests)
 	@tools/valgrind build/debug
 
