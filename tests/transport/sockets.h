@@ -31,10 +31,11 @@ typedef struct backend {
     weir_io_kind io;
 } backend;
 
-enum { EPOLL, BLOCKING, BACKENDS };
+enum { EPOLL, URING, BLOCKING, BACKENDS };
 
 static backend backends[] = {
     [EPOLL] = { "epoll", WEIR_IO_EPOLL },
+    [URING] = { "uring", WEIR_IO_URING },
     [BLOCKING] = { "blocking", WEIR_IO_BLOCKING }, /* a loop for each channel */
 };
 
@@ -68,8 +69,9 @@ static inline int end_case(void **state)
         title, name, begin_case, end_case, &backends[backend]                                      \
     }
 #define socket_cases(name)                                                                         \
-    case_over(EPOLL, #name, name), case_over(BLOCKING, #name "_blocking", name)
-#define epoll_case(name) case_over(EPOLL, #name, name)
+    loop_cases(name), case_over(BLOCKING, #name "_blocking", name)
+#define loop_cases(name) case_over(EPOLL, #name, name), case_over(URING, #name "_uring", name)
+#define epoll_case(name) loop_cases(name)
 
 /* Where a channel gets its loop. */
 static inline void put_on_loop(weir_channel *channel, weir_promise *promise)
