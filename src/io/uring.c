@@ -144,23 +144,28 @@ static int uring_submit(weir_io *base, weir_io_op *op)
         weir__readiness_make_ready(&self->base, op->file);
         return WEIR_IO_PENDING;
     }
+    if (!weir__op_is_out(op)) {
+        weir__uring_give_or_end(self, op);
+        return WEIR_IO_PENDING;
+    }
     int code = weir__uring_give(self, op);
     if (code == WEIR_IO_PENDING)
         return code;
     weir__op_end_at_once(op, code);
     op->state = WEIR_OP_REFUSED;
-    return code == -EAGAIN ? weir__readiness_submit(base, op) : code;
+    return code == -EAGAIN || code == -EINTR ? weir__readiness_submit(base, op) : code;
 }
 
 /* What was kept is told, and the kernel can go on with it. */
 static bool uring_hand_over(weir_io *base, weir_io_op *op)
 {
     weir_uring *self = weir__uring_of(base);
-    if (weir__uring_takes(self, op) && weir__uring_give(self, op) == WEIR_IO_PENDING)
-        return true;
-    if (op->file->bits & WEIR_FILE_WATCHED)
+    if (!weir__uring_takes(self, op) && op->file->bits & WEIR_FILE_WATCHED)
         return false;
-    weir__readiness_wait_in(&self->base, op);
+    if (weir__uring_takes(self, op))
+        weir__uring_give_or_end(self, op);
+    else
+        weir__readiness_wait_in(&self->base, op);
     return true;
 }
 

@@ -147,6 +147,9 @@ bool weir__uring_takes(const weir_uring *self, const weir_io_op *op);
 /* Gives it one. For the way in PENDING; else as submit does. */
 int weir__uring_give(weir_uring *self, weir_io_op *op);
 
+/* The same for one of the way in that is armed; when that fails it ends, or is the engine's. */
+void weir__uring_give_or_end(weir_uring *self, weir_io_op *op);
+
 /* Asks for the end of one; and asks for those again that there was no room for. */
 void weir__uring_ask_end(weir_uring *self, weir_io_op *op);
 void weir__uring_ask_again(weir_uring *self);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Operations that the kernel performs itself. */
+#include "base/fault.h"
 #include "io/kept.h"
 #include "io/ops.h"
 #include "io/uring.h"
@@ -102,6 +103,38 @@ static int begin(weir_io_op *op, struct io_uring_sqe *entry)
     return WEIR_IO_PENDING;
 }
 
+/* The fault hook knows these by the names of the calls that they stand for. */
+static int ask_fault(const weir_io_op *op)
+{
+    static const char *const calls[] = {
+        [WEIR_IO_ACCEPT] = "accept4",
+        [WEIR_IO_RECEIVE] = "recv",
+        [WEIR_IO_CONNECT] = "connect",
+        [WEIR_IO_RECEIVE_DATAGRAM] = "recvmsg",
+    };
+    return weir__fault(calls[op->kind], NULL);
+}
+
+/* The same, which may make it shorter. */
+static int ask_fault_to_send(struct iovec *pieces, int *count)
+{
+    size_t length = 0, left;
+    for (int i = 0; i < *count; i++)
+        length += pieces[i].iov_len;
+    left = length;
+    int code = weir__fault(*count == 1 ? "send" : "sendmsg", &left);
+    if (code < 0 || left == length)
+        return code;
+    for (int i = 0; i < *count; i++) {
+        if (pieces[i].iov_len >= left) {
+            pieces[i].iov_len = left;
+            *count = i + 1;
+        }
+        left -= pieces[i].iov_len;
+    }
+    return 0;
+}
+
 static int give_send(weir_uring *self, weir_io_op *op)
 {
     if (!has_room_to_gather(self))
@@ -109,8 +142,9 @@ static int give_send(weir_uring *self, weir_io_op *op)
     struct iovec *pieces = self->pieces + self->piece_count;
     unsigned room = sizeof self->pieces / sizeof *self->pieces - self->piece_count;
     int count = op->gather(op, pieces, room < IOV_MAX ? (int)room : IOV_MAX);
-    if (count == 0)
-        return 0;
+    int code = count > 0 ? ask_fault_to_send(pieces, &count) : 0;
+    if (count == 0 || code < 0)
+        return code;
     struct io_uring_sqe *entry = weir__uring_next(self);
     if (entry == NULL)
         return -EAGAIN;
@@ -148,9 +182,10 @@ int weir__uring_give(weir_uring *self, weir_io_op *op)
 {
     if (op->kind == WEIR_IO_SEND)
         return give_send(self, op);
-    struct io_uring_sqe *entry = weir__uring_next(self);
+    int code = ask_fault(op);
+    struct io_uring_sqe *entry = code == 0 ? weir__uring_next(self) : NULL;
     if (entry == NULL)
-        return -EAGAIN;
+        return code < 0 ? code : -EAGAIN;
     prepare(entry, op);
     return begin(op, entry);
 }
@@ -257,13 +292,23 @@ static void finish_in(weir_uring *self, weir_io_op *op, int code)
 
 /* The way in ----------------------------------------------------------------------------------- */
 
+/* Gives one that is armed, in the completion phase. */
+void weir__uring_give_or_end(weir_uring *self, weir_io_op *op)
+{
+    int code = weir__uring_give(self, op);
+    if (code == -EAGAIN || code == -EINTR)
+        refuse(self, op);
+    else if (code != WEIR_IO_PENDING)
+        weir__op_finish_later(&self->base.base, op, code);
+}
+
 /* It goes on: at the kernel, or behind what is kept. */
 static void go_on(weir_uring *self, weir_io_op *op)
 {
     if (weir__kept_has(op->file))
         weir__readiness_make_ready(&self->base, op->file);
-    else if (weir__uring_give(self, op) != WEIR_IO_PENDING)
-        refuse(self, op);
+    else
+        weir__uring_give_or_end(self, op);
 }
 
 /* An operation that stays armed has ended at the kernel with this code, though not for its owner. */
