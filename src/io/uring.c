@@ -300,30 +300,51 @@ static void uring_close(weir_io *base)
     weir__uring_buffers_close(self);
 }
 
-/* What the old ring was performing is lost, with its files; the others are polled by the new one. */
+/* What the old ring has done and nobody was told. */
+static void salvage(weir_uring *self)
+{
+    struct io_uring_cq *queue = &self->ring.cq;
+    unsigned end = io_uring_smp_load_acquire(queue->ktail);
+    for (unsigned at = *queue->khead; at != end; at++) {
+        const struct io_uring_cqe *result = &queue->cqes[at & queue->ring_mask];
+        if (result->user_data % 2 == 0 && result->user_data > WEIR_URING_WAKE)
+            weir__uring_salvage(self, (weir_io_op *)(uintptr_t)result->user_data, result->res,
+                                result->flags);
+    }
+}
+
+/* Nobody knows what became of a send that was under way, so its file is lost; what came in waits to
+ * be told, and the kernel is asked for more. */
+static void restore(weir_uring *self, weir_io_file *file)
+{
+    bool is_lost = file->out != NULL && file->out->state & WEIR_OP_AT_KERNEL;
+    if (file->in != NULL && file->in->state & WEIR_OP_AT_KERNEL)
+        weir__uring_reclaim(self, file->in);
+    if (is_lost)
+        weir__uring_reclaim(self, file->out);
+    if (is_lost || (file->bits & WEIR_FILE_WATCHED && uring_watch(&self->base.base, file) < 0))
+        lose(self, file, -EIO);
+}
+
 static int uring_rebuild(weir_io *base)
 {
     weir_uring *self = weir__uring_of(base);
     if (self->is_open && !self->is_broken)
         return 0;
+    if (self->is_open)
+        salvage(self);
     uring_close(base);
-    self->uncancelled = self->batch = NULL;
+    self->uncancelled = NULL;
     self->piece_count = self->header_count = 0;
+    int code = open_ring(self);
+    if (code < 0)
+        return code;
     weir__io_count(&base->counters->rebuilds);
     for (uint32_t i = 0; i < self->slots.count; i++) {
-        weir_io_file *file = weir__slots_at(&self->slots, i);
-        if (file != NULL && file->withheld != 0) {
-            file->withheld = 0;
-            lose(self, file, -EIO);
-        }
+        if (weir__slots_at(&self->slots, i) != NULL)
+            restore(self, weir__slots_at(&self->slots, i));
     }
-    int code = open_ring(self);
-    for (uint32_t i = 0; code == 0 && i < self->slots.count; i++) {
-        weir_io_file *file = weir__slots_at(&self->slots, i);
-        if (file != NULL && file->bits & WEIR_FILE_WATCHED && uring_watch(base, file) < 0)
-            lose(self, file, -EAGAIN);
-    }
-    return code;
+    return 0;
 }
 
 static void uring_destroy(weir_io *base)

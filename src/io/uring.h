@@ -135,7 +135,10 @@ void weir__uring_buffers_grow(weir_uring *self);
 /* The buffer that the kernel has put something into, or a copy of what is short. */
 weir_buf *weir__uring_buffers_take(weir_uring *self, unsigned number, size_t length);
 
-/* The buffer of that number, to look at, and to give back as it is. */
+/* The buffer itself, with nothing in it as far as it knows. */
+weir_buf *weir__uring_buffers_hand_on(weir_uring *self, unsigned number);
+
+/* The buffer of that number, to look at, and to give back, unless it was handed on. */
 const void *weir__uring_buffers_look(const weir_uring *self, unsigned number);
 void weir__uring_buffers_put_back(weir_uring *self, unsigned number);
 
@@ -157,5 +160,10 @@ void weir__uring_ask_again(weir_uring *self);
 /* A completion of one. And the end of an open batch. */
 void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigned flags);
 void weir__uring_end_batch(weir_uring *self);
+
+/* The ring is given up: keeps what a completion brought that was not told; and takes back what is at
+ * the kernel, to be given to the next ring, or to be lost. */
+void weir__uring_salvage(weir_uring *self, weir_io_op *op, int code, unsigned flags);
+void weir__uring_reclaim(weir_uring *self, weir_io_op *op);
 
 #endif

@@ -104,21 +104,26 @@ void weir__uring_buffers_grow(weir_uring *uring)
     self->grown_turn = uring->base.base.turn;
 }
 
-weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned number, size_t length)
+weir_buf *weir__uring_buffers_hand_on(weir_uring *uring, unsigned number)
 {
     weir_uring_buffers *self = &uring->buffers;
     weir_buf *buf = self->bufs[number];
-    weir_buf *copy = length <= MOST_COPIED ? weir_buf_new(length) : NULL;
-    self->count--;
-    if (copy != NULL) {
-        memcpy(copy->data, buf->data, length);
-        copy->writer = (uint32_t)length;
-        offer(self, number);
-        return copy;
-    }
-    buf->writer = (uint32_t)length;
     self->bufs[number] = NULL;
     self->spare[self->spare_count++] = (uint16_t)number;
+    self->count--;
+    return buf;
+}
+
+weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned number, size_t length)
+{
+    weir_uring_buffers *self = &uring->buffers;
+    weir_buf *copy = length <= MOST_COPIED ? weir_buf_from(self->bufs[number]->data, length) : NULL;
+    if (copy != NULL) {
+        weir__uring_buffers_put_back(uring, number);
+        return copy;
+    }
+    weir_buf *buf = weir__uring_buffers_hand_on(uring, number);
+    buf->writer = (uint32_t)length;
     return buf;
 }
 
@@ -129,6 +134,9 @@ const void *weir__uring_buffers_look(const weir_uring *uring, unsigned number)
 
 void weir__uring_buffers_put_back(weir_uring *uring, unsigned number)
 {
-    uring->buffers.count--;
-    offer(&uring->buffers, number);
+    weir_uring_buffers *self = &uring->buffers;
+    if (self->bufs[number] == NULL)
+        return;
+    self->count--;
+    offer(self, number);
 }

@@ -160,16 +160,19 @@ static void prepare_connect(struct io_uring_sqe *entry, const weir_io_op *op)
     io_uring_prep_connect(entry, op->file->fd, address, (socklen_t)length);
 }
 
-static void prepare(struct io_uring_sqe *entry, const weir_io_op *op)
+static void prepare(weir_uring *self, struct io_uring_sqe *entry, const weir_io_op *op)
 {
     switch ((weir_io_op_kind)op->kind) {
     case WEIR_IO_ACCEPT:
+        weir__io_count(&self->base.base.counters->accepts);
         prepare_accept(entry, op);
         break;
     case WEIR_IO_RECEIVE:
+        weir__io_count(&self->base.base.counters->receives);
         prepare_receive(entry, op);
         break;
     case WEIR_IO_RECEIVE_DATAGRAM:
+        weir__io_count(&self->base.base.counters->receives);
         prepare_datagrams(entry, op);
         break;
     default:
@@ -186,7 +189,7 @@ int weir__uring_give(weir_uring *self, weir_io_op *op)
     struct io_uring_sqe *entry = code == 0 ? weir__uring_next(self) : NULL;
     if (entry == NULL)
         return code < 0 ? code : -EAGAIN;
-    prepare(entry, op);
+    prepare(self, entry, op);
     return begin(op, entry);
 }
 
@@ -330,14 +333,19 @@ static void end_armed(weir_uring *self, weir_io_op *op, int code)
     }
 }
 
+/* There were no buffers: -EINTR when there are now. */
+static int run_out(weir_uring *self)
+{
+    weir__uring_buffers_grow(self);
+    return weir__uring_buffers_fill(self) ? -EINTR : -ENOMEM;
+}
+
 static void complete_receive(weir_uring *self, weir_io_op *op, int code, unsigned flags)
 {
-    bool has_more = flags & IORING_CQE_F_MORE;
     if (flags & IORING_CQE_F_BUFFER && code > 0) {
         unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
         weir_buf *buf = weir__uring_buffers_take(self, number, (size_t)code);
         weir_io_result result = { .code = code, .is_armed = op->is_multishot, .buf = buf };
-        weir__io_count(&self->base.base.counters->receives);
         if (op->state & WEIR_OP_CANCELLED) {
             weir__kept_add(op->file, buf);
         } else {
@@ -350,22 +358,18 @@ static void complete_receive(weir_uring *self, weir_io_op *op, int code, unsigne
     } else if (flags & IORING_CQE_F_BUFFER) {
         weir__uring_buffers_put_back(self, flags >> IORING_CQE_BUFFER_SHIFT);
     }
-    if (code == -ENOBUFS) {
-        weir__uring_buffers_grow(self);
-        code = weir__uring_buffers_fill(self) ? -EINTR : -ENOMEM;
-    }
-    if (!has_more)
-        end_armed(self, op, code);
+    if (!(flags & IORING_CQE_F_MORE))
+        end_armed(self, op, code == -ENOBUFS ? run_out(self) : code);
 }
 
-/* Datagrams are copied: each has a few hundred bytes in front of it. */
-static bool read_datagram(weir_uring *self, weir_io_op *op, unsigned number, size_t length,
+/* Datagrams are copied, for each has a few hundred bytes in front of it; without memory the buffer
+ * itself is handed on. */
+static void read_datagram(weir_uring *self, const weir_io_op *op, unsigned number, size_t length,
                           weir_io_result *result)
 {
     const struct io_uring_recvmsg_out *out = weir__uring_buffers_look(self, number);
     char *name = (char *)(uintptr_t)(out + 1);
     char *control = name + sizeof(struct sockaddr_storage);
-    char *bytes = control + WEIR_IO_CONTROL_SIZE;
     size_t there = length - DATAGRAM_ROOM, most = op->datagrams.bytes;
     size_t taken = there < most ? there : most;
     struct msghdr message = {
@@ -375,38 +379,31 @@ static bool read_datagram(weir_uring *self, weir_io_op *op, unsigned number, siz
         .msg_controllen = out->controllen,
         .msg_flags = (int)out->flags | (there > most ? MSG_TRUNC : 0),
     };
-    result->buf = length >= DATAGRAM_ROOM ? weir_buf_new(taken) : NULL;
-    if (result->buf == NULL)
-        return false;
-    memcpy(result->buf->data, bytes, taken);
-    result->buf->writer = (uint32_t)taken;
-    result->code = (int)taken;
     weir__io_describe_datagram(&message, &self->base.arena.in.recipients[0], result);
-    return true;
+    result->code = (int)taken;
+    result->buf = weir_buf_from(control + WEIR_IO_CONTROL_SIZE, taken);
+    if (result->buf == NULL) {
+        result->buf = weir__uring_buffers_hand_on(self, number);
+        result->buf->reader = DATAGRAM_ROOM;
+        result->buf->writer = (uint32_t)(DATAGRAM_ROOM + taken);
+    }
 }
 
 /* Those that came are told, even if somebody has enough meanwhile, as with every backend. The
  * buffer goes back when it is not looked at any more. */
 static void complete_datagram(weir_uring *self, weir_io_op *op, int code, unsigned flags)
 {
-    bool has_more = flags & IORING_CQE_F_MORE;
     if (flags & IORING_CQE_F_BUFFER) {
         unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
         weir_io_result result = { .is_armed = true };
-        weir__io_count(&self->base.base.counters->receives);
-        bool is_read = code > 0 && read_datagram(self, op, number, (size_t)code, &result);
-        if (is_read)
+        if (code >= (int)DATAGRAM_ROOM) {
+            read_datagram(self, op, number, (size_t)code, &result);
             tell_data(self, op, &result);
+        }
         weir__uring_buffers_put_back(self, number);
-        if (!is_read && code > 0)
-            code = -ENOMEM;
     }
-    if (code == -ENOBUFS) {
-        weir__uring_buffers_grow(self);
-        code = weir__uring_buffers_fill(self) ? -EINTR : -ENOMEM;
-    }
-    if (!has_more)
-        end_armed(self, op, code);
+    if (!(flags & IORING_CQE_F_MORE))
+        end_armed(self, op, code == -ENOBUFS ? run_out(self) : code);
 }
 
 static void keep_descriptor(weir_uring *self, weir_io_op *op, int fd)
@@ -428,7 +425,6 @@ static void complete_accept(weir_uring *self, weir_io_op *op, int code, unsigned
 {
     bool has_more = flags & IORING_CQE_F_MORE;
     if (code >= 0) {
-        weir__io_count(&self->base.base.counters->accepts);
         if (op->state & (WEIR_OP_CANCELLED | WEIR_OP_PAUSED)) {
             keep_descriptor(self, op, code);
         } else {
@@ -483,4 +479,30 @@ void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigne
         complete_out(self, op, code);
         break;
     }
+}
+
+/* Another ring --------------------------------------------------------------------------------- */
+
+void weir__uring_salvage(weir_uring *self, weir_io_op *op, int code, unsigned flags)
+{
+    if (weir__op_is_out(op)) {
+        take_back(self, op);
+        weir__op_finish_later(&self->base.base, op, code);
+    } else if (op->kind == WEIR_IO_RECEIVE && code > 0) {
+        unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
+        weir__kept_add(op->file, weir__uring_buffers_take(self, number, (size_t)code));
+    } else if (op->kind == WEIR_IO_ACCEPT && code >= 0) {
+        keep_descriptor(self, op, code);
+    } else if (code < 0 && code != -ECANCELED && code != -ENOBUFS && op->kind == WEIR_IO_RECEIVE) {
+        op->file->kept_code = code;
+    }
+}
+
+void weir__uring_reclaim(weir_uring *self, weir_io_op *op)
+{
+    bool is_cancelled = take_back(self, op) & WEIR_OP_CANCELLED;
+    if (is_cancelled)
+        weir__op_finish_later(&self->base.base, op, -ECANCELED);
+    else if (!weir__op_is_out(op))
+        weir__readiness_make_ready(&self->base, op->file);
 }

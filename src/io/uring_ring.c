@@ -79,6 +79,7 @@ void weir__uring_end_ring(weir_uring *self)
         sys->io_uring_register(sys, self->ring.ring_fd, IORING_UNREGISTER_RING_FDS, &place, 1);
     }
     io_uring_queue_exit(&self->ring);
+    self->ring = (struct io_uring){ .ring_fd = -1 };
     self->is_open = false;
 }
 
@@ -111,14 +112,16 @@ static int enable(weir_uring *self)
 static bool is_fatal(int code)
 {
     switch (code) {
-    case -EINTR:
-    case -EAGAIN: /* no memory for a submission */
-    case -EBUSY:  /* results have to be taken first */
-    case -ENOMEM:
-    case -ETIME:
-        return false;
-    default:
+    case -EBADF:
+    case -EBADFD:
+    case -EEXIST: /* it is another thread's */
+    case -EFAULT:
+    case -EINVAL:
+    case -ENXIO:
+    case -EOPNOTSUPP:
         return true;
+    default: /* no memory for a submission, or results have to be taken first */
+        return false;
     }
 }
 
@@ -127,7 +130,7 @@ int weir__uring_enter(weir_uring *self, int64_t timeout_ns)
 {
     weir_sys *sys = self->base.base.sys;
     struct io_uring_sq *queue = &self->ring.sq;
-    int code = self->is_enabled ? 0 : enable(self);
+    int code = !self->is_open ? -EBADF : self->is_enabled ? 0 : enable(self);
     if (code < 0)
         return code;
     io_uring_smp_store_release(queue->ktail, queue->sqe_tail);
@@ -150,6 +153,8 @@ int weir__uring_enter(weir_uring *self, int64_t timeout_ns)
 
 struct io_uring_sqe *weir__uring_next(weir_uring *self)
 {
+    if (__builtin_expect(!self->is_open, 0))
+        return NULL;
     struct io_uring_sqe *entry = io_uring_get_sqe(&self->ring);
     if (__builtin_expect(entry == NULL, 0) && weir__uring_enter(self, 0) == 0)
         entry = io_uring_get_sqe(&self->ring);

@@ -506,6 +506,7 @@ void weir_loop_get_stats(const weir_loop *loop, weir_loop_stats *stats)
         .sends = weir__counter_get(&io->sends),
         .accepts = weir__counter_get(&io->accepts),
         .controls = weir__counter_get(&io->controls),
+        .exhausted = weir__counter_get(&io->exhausted),
     };
 }
 
