@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a backend counts, and how one is made, for who reads it without the rest of the io interface. */
+/* What a backend counts, and how one is made, for who reads it without the rest of the io
+ * interface. */
 #ifndef WEIR_IO_COUNTERS_H
 #define WEIR_IO_COUNTERS_H
 

@@ -208,8 +208,8 @@ static int uring_poll(weir_io *base, int64_t timeout_ns)
     weir__uring_ask_again(self);
     bool is_ready = weir__uring_ready(self) > 0;
     if (!is_ready || weir__uring_has_submissions(self))
-        code = weir__uring_enter(self, is_ready || weir__readiness_has_results(base) ? 0
-                                                                                     : timeout_ns);
+        code = weir__uring_enter(self,
+                                 is_ready || weir__readiness_has_results(base) ? 0 : timeout_ns);
     unsigned count = weir__uring_ready(self);
     return count > 0 ? (int)count : code;
 }

@@ -161,8 +161,8 @@ void weir__uring_ask_again(weir_uring *self);
 void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigned flags);
 void weir__uring_end_batch(weir_uring *self);
 
-/* The ring is given up: keeps what a completion brought that was not told; and takes back what is at
- * the kernel, to be given to the next ring, or to be lost. */
+/* The ring is given up: keeps what a completion brought that was not told; and takes back what is
+ * at the kernel, to be given to the next ring, or to be lost. */
 void weir__uring_salvage(weir_uring *self, weir_io_op *op, int code, unsigned flags);
 void weir__uring_reclaim(weir_uring *self, weir_io_op *op);
 

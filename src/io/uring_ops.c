@@ -314,7 +314,8 @@ static void go_on(weir_uring *self, weir_io_op *op)
         weir__uring_give_or_end(self, op);
 }
 
-/* An operation that stays armed has ended at the kernel with this code, though not for its owner. */
+/* An operation that stays armed has ended at the kernel with this code, though not for its owner.
+ */
 static void end_armed(weir_uring *self, weir_io_op *op, int code)
 {
     unsigned state = take_back(self, op);

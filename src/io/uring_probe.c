@@ -17,25 +17,25 @@ static const struct {
     unsigned feature;
     int opcode; /* of the kernel that brought it; negative: it is tried when it is used */
 } known[] = {
-    { "accept", WEIR_URING_ACCEPT, IORING_OP_SOCKET },     /* 5.19 */
-    { "receive", WEIR_URING_RECEIVE, IORING_OP_SEND_ZC },  /* 6.0 */
-    { "recvmsg", WEIR_URING_RECVMSG, IORING_OP_SEND_ZC },  /* 6.0 */
-    { "send", WEIR_URING_SEND, IORING_OP_SEND },           /* 5.6 */
-    { "connect", WEIR_URING_CONNECT, IORING_OP_CONNECT },  /* 5.5 */
-    { "single", WEIR_URING_SINGLE, -1 },                   /* 6.0 */
-    { "defer", WEIR_URING_DEFER, -1 },                     /* 6.1 */
-    { "cooperate", WEIR_URING_COOPERATE, -1 },             /* 5.19 */
-    { "registered", WEIR_URING_REGISTERED, -1 },           /* 5.18 */
-    { "all", WEIR_URING_ALL, -1 },                         /* io_uring itself */
+    { "accept", WEIR_URING_ACCEPT, IORING_OP_SOCKET },    /* 5.19 */
+    { "receive", WEIR_URING_RECEIVE, IORING_OP_SEND_ZC }, /* 6.0 */
+    { "recvmsg", WEIR_URING_RECVMSG, IORING_OP_SEND_ZC }, /* 6.0 */
+    { "send", WEIR_URING_SEND, IORING_OP_SEND },          /* 5.6 */
+    { "connect", WEIR_URING_CONNECT, IORING_OP_CONNECT }, /* 5.5 */
+    { "single", WEIR_URING_SINGLE, -1 },                  /* 6.0 */
+    { "defer", WEIR_URING_DEFER, -1 },                    /* 6.1 */
+    { "cooperate", WEIR_URING_COOPERATE, -1 },            /* 5.19 */
+    { "registered", WEIR_URING_REGISTERED, -1 },          /* 5.18 */
+    { "all", WEIR_URING_ALL, -1 },                        /* io_uring itself */
 };
 #define KNOWN (sizeof known / sizeof *known)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool is_known;       /* under the lock, as the next ones */
+static bool is_known; /* under the lock, as the next ones */
 static bool is_mask_read;
-static int found;           /* features, or why there are none */
-static unsigned masked;     /* by the environment */
-static unsigned hidden;     /* by a test */
+static int found;       /* features, or why there are none */
+static unsigned masked; /* by the environment */
+static unsigned hidden; /* by a test */
 
 /* The environment ------------------------------------------------------------------------------ */
 
@@ -144,7 +144,8 @@ int weir__uring_check(weir_sys *sys, weir_error *error)
     else if (features == -ENOSYS)
         why = ": this kernel has none, or one that is too old (5.13 is needed)";
     else if (features == -EPERM)
-        why = ": see the sysctl kernel.io_uring_disabled, or what else keeps system calls from here";
+        why =
+            ": see the sysctl kernel.io_uring_disabled, or what else keeps system calls from here";
     else if (features == -ENOMEM)
         why = ": see the limit of locked memory, RLIMIT_MEMLOCK (ulimit -l)";
     return weir_error_set(error, features, "uring", "there is no io_uring here%s (%s)", why,

@@ -25,8 +25,8 @@ static int set_up(weir_uring *self, unsigned flags, struct io_uring_params *para
     return sys->io_uring_setup(sys, entries, params);
 }
 
-/* The best that the kernel takes, and then plainer ones. Disabled: the thread that enables it is the
- * one that submits, and whoever opens the backend is maybe another. */
+/* The best that the kernel takes, and then plainer ones. Disabled: the thread that enables it is
+ * the one that submits, and whoever opens the backend is maybe another. */
 static int set_up_best(weir_uring *self, struct io_uring_params *params)
 {
     unsigned single = self->features & WEIR_URING_SINGLE ? IORING_SETUP_SINGLE_ISSUER : 0;
@@ -52,9 +52,8 @@ int weir__uring_make_ring(weir_uring *self)
     if (fd < 0)
         return fd;
     unsigned needed = IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STABLE;
-    int code = (params.features & needed) == needed
-                   ? io_uring_queue_mmap(fd, &params, &self->ring)
-                   : -ENOSYS;
+    int code = (params.features & needed) == needed ? io_uring_queue_mmap(fd, &params, &self->ring)
+                                                    : -ENOSYS;
     if (code < 0) {
         sys->close(sys, fd);
         return code;
