@@ -28,19 +28,30 @@ static uint64_t key_of(uint64_t name)
 }
 
 /* A level is asked for again each time, edges come by themselves. */
-static int uring_watch(weir_io *base, weir_io_file *file)
+static int poll_file(weir_uring *self, weir_io_file *file)
 {
-    weir_uring *self = weir__uring_of(base);
     struct io_uring_sqe *entry = weir__uring_next(self);
     if (entry == NULL)
         return -EAGAIN;
-    weir__io_count(&base->counters->controls);
+    weir__io_count(&self->base.base.counters->controls);
     if (file->bits & WEIR_FILE_PLAIN)
         io_uring_prep_poll_add(entry, file->fd, weir__readiness_levels(weir__file_poll(file)));
     else
         io_uring_prep_poll_multishot(entry, file->fd, EDGES);
     entry->user_data = name_of_file(self, file);
     return 0;
+}
+
+/* What cannot be waited for is always ready, and would be told again and again. */
+static int uring_watch(weir_io *base, weir_io_file *file)
+{
+    struct stat facts;
+    if (file->bits & WEIR_FILE_PLAIN) {
+        int code = base->sys->fstat(base->sys, file->fd, &facts);
+        if (code < 0 || S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode))
+            return code < 0 ? code : -EPERM;
+    }
+    return poll_file(weir__uring_of(base), file);
 }
 
 /* Without room it is done when the poll has something to say. */
@@ -74,7 +85,7 @@ static void watch_again(weir_uring *self, uint64_t name)
     weir_io_file *file = weir__slots_find(&self->slots, key_of(name));
     if (file == NULL || !(file->bits & WEIR_FILE_WATCHED))
         return;
-    int code = uring_watch(&self->base.base, file);
+    int code = poll_file(self, file);
     if (code < 0)
         lose(self, file, code);
 }
@@ -246,7 +257,7 @@ static void complete_all(weir_uring *self)
         complete_one(self, &result);
     }
     weir__uring_end_batch(self);
-    if (self->buffers.ring != NULL)
+    if (self->buffers.count < self->buffers.wanted)
         weir__uring_buffers_fill(self);
 }
 
@@ -285,7 +296,7 @@ static int open_ring(weir_uring *self)
     int code = weir__uring_make_ring(self);
     if (code < 0)
         return code;
-    self->hears_wake = false;
+    listen_for_wake(self); /* with the first entry into the kernel */
     if (self->features & (WEIR_URING_RECEIVE | WEIR_URING_RECVMSG))
         code = weir__uring_buffers_open(self);
     if (code == -ENOMEM)
@@ -322,7 +333,7 @@ static void restore(weir_uring *self, weir_io_file *file)
         weir__uring_reclaim(self, file->in);
     if (is_lost)
         weir__uring_reclaim(self, file->out);
-    if (is_lost || (file->bits & WEIR_FILE_WATCHED && uring_watch(&self->base.base, file) < 0))
+    if (is_lost || (file->bits & WEIR_FILE_WATCHED && poll_file(self, file) < 0))
         lose(self, file, -EIO);
 }
 

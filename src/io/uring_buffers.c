@@ -45,10 +45,8 @@ int weir__uring_buffers_open(weir_uring *uring)
     weir_uring_buffers *self = &uring->buffers;
     weir_sys *sys = uring->base.base.sys;
     unsigned count = uring->config.buffers > 0 ? uring->config.buffers : DEFAULT_BUFFERS;
-    *self = (weir_uring_buffers){ .size = power_of_two(count), .wanted = FIRST_WANTED };
+    *self = (weir_uring_buffers){ .size = power_of_two(count) };
     self->bytes = uring->config.buffer_bytes > 0 ? uring->config.buffer_bytes : DEFAULT_BYTES;
-    if (self->wanted > self->size)
-        self->wanted = self->size;
     int code = allocate(self);
     if (code == 0) {
         struct io_uring_buf_reg wish = { .ring_addr = (uintptr_t)self->ring,
@@ -81,9 +79,12 @@ static void offer(weir_uring_buffers *self, unsigned number)
     self->count++;
 }
 
+/* The first time somebody receives, and then from the pool of the loop's thread. */
 bool weir__uring_buffers_fill(weir_uring *uring)
 {
     weir_uring_buffers *self = &uring->buffers;
+    if (self->wanted == 0)
+        self->wanted = self->size < FIRST_WANTED ? self->size : FIRST_WANTED;
     while (self->count < self->wanted) {
         weir_buf *buf = weir_buf_new(self->bytes);
         if (buf == NULL)

@@ -45,8 +45,9 @@ bool weir__uring_takes(const weir_uring *self, const weir_io_op *op)
     }
 }
 
-static void prepare_receive(struct io_uring_sqe *entry, const weir_io_op *op)
+static void prepare_receive(weir_uring *self, struct io_uring_sqe *entry, const weir_io_op *op)
 {
+    weir__io_count(&self->base.base.counters->receives);
     io_uring_prep_recv(entry, op->file->fd, NULL, 0, 0);
     if (op->is_multishot)
         entry->ioprio |= IORING_RECV_MULTISHOT;
@@ -54,10 +55,11 @@ static void prepare_receive(struct io_uring_sqe *entry, const weir_io_op *op)
     entry->buf_group = BUFFER_GROUP;
 }
 
-static void prepare_datagrams(struct io_uring_sqe *entry, const weir_io_op *op)
+static void prepare_datagrams(weir_uring *self, struct io_uring_sqe *entry, const weir_io_op *op)
 {
     static struct msghdr wish = { .msg_namelen = sizeof(struct sockaddr_storage),
                                   .msg_controllen = WEIR_IO_CONTROL_SIZE };
+    weir__io_count(&self->base.base.counters->receives);
     io_uring_prep_recvmsg_multishot(entry, op->file->fd, &wish, MSG_CMSG_CLOEXEC);
     entry->flags |= IOSQE_BUFFER_SELECT;
     entry->buf_group = BUFFER_GROUP;
@@ -168,12 +170,10 @@ static void prepare(weir_uring *self, struct io_uring_sqe *entry, const weir_io_
         prepare_accept(entry, op);
         break;
     case WEIR_IO_RECEIVE:
-        weir__io_count(&self->base.base.counters->receives);
-        prepare_receive(entry, op);
+        prepare_receive(self, entry, op);
         break;
     case WEIR_IO_RECEIVE_DATAGRAM:
-        weir__io_count(&self->base.base.counters->receives);
-        prepare_datagrams(entry, op);
+        prepare_datagrams(self, entry, op);
         break;
     default:
         prepare_connect(entry, op);
@@ -181,11 +181,18 @@ static void prepare(weir_uring *self, struct io_uring_sqe *entry, const weir_io_
     }
 }
 
+static bool needs_buffers(const weir_io_op *op)
+{
+    return op->kind == WEIR_IO_RECEIVE || op->kind == WEIR_IO_RECEIVE_DATAGRAM;
+}
+
 int weir__uring_give(weir_uring *self, weir_io_op *op)
 {
     if (op->kind == WEIR_IO_SEND)
         return give_send(self, op);
     int code = ask_fault(op);
+    if (code == 0 && needs_buffers(op) && self->buffers.wanted == 0)
+        weir__uring_buffers_fill(self);
     struct io_uring_sqe *entry = code == 0 ? weir__uring_next(self) : NULL;
     if (entry == NULL)
         return code < 0 ? code : -EAGAIN;

@@ -102,8 +102,6 @@ static int enable(weir_uring *self)
             self->enter_flags |= IORING_ENTER_REGISTERED_RING;
         }
     }
-    if (self->buffers.ring != NULL)
-        weir__uring_buffers_fill(self); /* from this thread's pool */
     return 0;
 }
 

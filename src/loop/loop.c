@@ -333,9 +333,9 @@ static bool loop_turn(weir_executor *executor, int64_t max_wait_ns)
 /* Opening and closing ---------------------------------------------------------------------------
  */
 
-static int loop_open(weir_executor *executor)
+static int open_io(weir_loop *loop)
 {
-    weir_loop *loop = (weir_loop *)executor;
+    weir_executor *executor = &loop->base;
     weir_io_source *source = loop->config.io_source;
     if (source != NULL)
         return source->open(source, executor->sys, &loop->io_counters, &loop->io);
@@ -347,6 +347,16 @@ static int loop_open(weir_executor *executor)
     default:
         return weir__epoll_open(executor->sys, &loop->io_counters, &loop->io);
     }
+}
+
+/* Who drives it by hand may wait for its descriptor first. */
+static int loop_open(weir_executor *executor)
+{
+    weir_loop *loop = (weir_loop *)executor;
+    int code = open_io(loop);
+    if (code == 0 && executor->is_manual)
+        flush(loop);
+    return code;
 }
 
 static void let_residents_go(weir_loop *loop)
