@@ -6,6 +6,8 @@
 
 #include "base/counter.h"
 
+#include <stdbool.h>
+
 /* What every backend counts, by its loop's thread; any thread may read. */
 typedef struct weir_io_counters {
     _Atomic(uint64_t) polls;                    /* how often the kernel was asked for events */
@@ -22,6 +24,7 @@ typedef struct weir_uring_config {
     unsigned entries;      /* that can be submitted at once */
     unsigned buffers;      /* the most that wait to be received into */
     unsigned buffer_bytes; /* how large each of them is */
+    bool is_by_hand;       /* somebody waits for its descriptor */
 } weir_uring_config;
 
 #endif

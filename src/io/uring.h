@@ -101,6 +101,9 @@ static inline uint64_t weir__uring_name_of(const weir_io_op *op)
 
 /* The ring: uring_ring.c --------------------------------------------------------------------- */
 
+/* io_uring_setup: the descriptor, or a negative code. */
+int weir__uring_set_up(weir_sys *sys, unsigned entries, struct io_uring_params *params);
+
 /* Makes the ring, which any thread may do, and unmakes it. */
 int weir__uring_make_ring(weir_uring *self);
 void weir__uring_end_ring(weir_uring *self);

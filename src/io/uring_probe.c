@@ -96,7 +96,7 @@ static int probe(weir_sys *sys)
     const unsigned needed = IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STABLE |
                             IORING_FEAT_RSRC_TAGS; /* 5.13: polls that stay armed */
     struct io_uring_params params = { 0 };
-    int ring = sys->io_uring_setup(sys, 4, &params);
+    int ring = weir__uring_set_up(sys, 4, &params);
     if (ring < 0)
         return ring;
     int features = (params.features & needed) == needed ? ask(sys, ring) : -ENOSYS;

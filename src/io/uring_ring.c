@@ -14,6 +14,34 @@
 
 /* Making --------------------------------------------------------------------------------------- */
 
+/* The kernel remembers who made a ring, and interrupts that thread when the ring ends, whatever it
+ * waits for by then. So a thread makes it that is gone afterwards. */
+typedef struct set_up_call {
+    weir_sys *sys;
+    unsigned entries;
+    struct io_uring_params *params;
+    int code;
+} set_up_call;
+
+static void *call_set_up(void *arg)
+{
+    set_up_call *self = arg;
+    self->code = self->sys->io_uring_setup(self->sys, self->entries, self->params);
+    return NULL;
+}
+
+int weir__uring_set_up(weir_sys *sys, unsigned entries, struct io_uring_params *params)
+{
+    const weir_thread_config config = { .name = "weir-ring", .cpu = WEIR_OFF };
+    set_up_call call = { .sys = sys, .entries = entries, .params = params };
+    pthread_t thread;
+    int code = sys->thread_create(sys, &thread, &config, call_set_up, &call);
+    if (code < 0)
+        return code;
+    pthread_join(thread, NULL);
+    return call.code;
+}
+
 static int set_up(weir_uring *self, unsigned flags, struct io_uring_params *params)
 {
     unsigned entries = self->config.entries > 0 ? self->config.entries : DEFAULT_ENTRIES;
@@ -21,8 +49,7 @@ static int set_up(weir_uring *self, unsigned flags, struct io_uring_params *para
         .flags = flags | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP | IORING_SETUP_R_DISABLED,
         .cq_entries = entries * COMPLETIONS_PER_ENTRY,
     };
-    weir_sys *sys = self->base.base.sys;
-    return sys->io_uring_setup(sys, entries, params);
+    return weir__uring_set_up(self->base.base.sys, entries, params);
 }
 
 /* The best that the kernel takes, and then plainer ones. Disabled: the thread that enables it is
@@ -30,8 +57,9 @@ static int set_up(weir_uring *self, unsigned flags, struct io_uring_params *para
 static int set_up_best(weir_uring *self, struct io_uring_params *params)
 {
     unsigned single = self->features & WEIR_URING_SINGLE ? IORING_SETUP_SINGLE_ISSUER : 0;
-    unsigned defer = single != 0 && self->features & WEIR_URING_DEFER ? IORING_SETUP_DEFER_TASKRUN
-                                                                      : 0;
+    /* The descriptor of a ring that defers its work does not tell of it. */
+    bool defers = single != 0 && self->features & WEIR_URING_DEFER && !self->config.is_by_hand;
+    unsigned defer = defers ? IORING_SETUP_DEFER_TASKRUN : 0;
     unsigned cooperate = self->features & WEIR_URING_COOPERATE ? IORING_SETUP_COOP_TASKRUN : 0;
     const unsigned flags[] = {
         IORING_SETUP_SUBMIT_ALL | single | (defer != 0 ? defer : cooperate),

@@ -343,6 +343,7 @@ static int open_io(weir_loop *loop)
     case WEIR_IO_BLOCKING:
         return weir__blocking_open(executor->sys, &loop->io_counters, &loop->io);
     case WEIR_IO_URING:
+        loop->config.uring.is_by_hand = executor->is_manual;
         return weir__uring_open(executor->sys, &loop->io_counters, &loop->config.uring, &loop->io);
     default:
         return weir__epoll_open(executor->sys, &loop->io_counters, &loop->io);
