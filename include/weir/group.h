@@ -42,6 +42,10 @@ WEIR_API size_t weir_choose_least_loaded(void *arg, weir_group *group, uint64_t 
 typedef enum weir_io_kind {
     WEIR_IO_AUTO, /* what weir takes to be the best here; WEIR_IO of the environment can say */
     WEIR_IO_EPOLL,
+    /* io_uring, Linux 5.13 or newer: weir_group_new fails, and says why, where there is none. What
+     * the kernel lacks of it is made up for, each by itself. WEIR_URING_MASK of the environment
+     * hides parts of it, or all: see docs. */
+    WEIR_IO_URING,
     /* A loop, and so a thread, for each channel, which waits for that one descriptor. Loops are
      * made when a channel comes (weir_group_register) and none is idle, so `loops` has to be 0. A
      * second channel, watch or signal on such a loop is refused with -EBUSY. Not for manual groups.
@@ -49,8 +53,8 @@ typedef enum weir_io_kind {
     WEIR_IO_BLOCKING,
 } weir_io_kind;
 
-/** The kind of that name, "auto", "epoll" or "blocking", as WEIR_IO of the environment has them;
- * -EINVAL when there is none. */
+/** The kind of that name, "auto", "epoll", "uring" or "blocking", as WEIR_IO of the environment has
+ * them; -EINVAL when there is none. */
 WEIR_API int weir_io_kind_from(const char *name);
 
 /** A backend that is not the kernel's, such as the one of <weir/script.h>. */
@@ -90,6 +94,9 @@ typedef struct weir_group_config {
 
     /* For event loops only: */
     weir_io_kind io;
+    int ring_entries;          /* of WEIR_IO_URING: operations to be submitted at once; 0: 512 */
+    int ring_buffers;          /* of WEIR_IO_URING: the most buffers to receive into; 0: 1024 */
+    int ring_buffer_bytes;     /* and how large each is, at least 1024; 0: 16384 */
     int max_channels;          /* of WEIR_IO_BLOCKING: the most at a time; 0: no limit */
     weir_io_source *io_source; /* a backend of another kind; must outlive the group */
     int io_ratio;    /* the share of io in percent, 1 to 100; 0: 50. See weir_loop_set_io_ratio */

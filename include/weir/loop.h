@@ -62,7 +62,9 @@ typedef struct weir_loop_stats {
     uint64_t channels;     /* channels and watched descriptors */
     uint64_t completions;  /* operations that were done, or done once more */
     uint64_t stale_events; /* for what had been closed in the meantime, and dropped */
-    uint64_t receives, sends, accepts, controls; /* system calls of these kinds */
+    uint64_t receives, sends, accepts, controls; /* system calls of these kinds, or what io_uring
+                                                    was asked for in their place */
+    uint64_t exhausted; /* how often the buffers for io_uring to receive into ran out */
 } weir_loop_stats;
 
 WEIR_API void weir_loop_get_stats(const weir_loop *loop, weir_loop_stats *stats);

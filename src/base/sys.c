@@ -141,6 +141,29 @@ static int sys_signalfd(weir_sys *sys, const sigset_t *signals)
     return result_of(signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
+static int sys_io_uring_setup(weir_sys *sys, unsigned entries, struct io_uring_params *params)
+{
+    (void)sys;
+    FAULT("io_uring_setup", NULL);
+    return result_of(syscall(SYS_io_uring_setup, entries, params)); /* close-on-exec by itself */
+}
+
+static int sys_io_uring_enter(weir_sys *sys, int ring, unsigned to_submit, unsigned least,
+                              unsigned flags, const void *arg, size_t size)
+{
+    (void)sys;
+    FAULT("io_uring_enter", NULL);
+    return result_of(syscall(SYS_io_uring_enter, ring, to_submit, least, flags, arg, size));
+}
+
+static int sys_io_uring_register(weir_sys *sys, int ring, unsigned opcode, const void *arg,
+                                 unsigned count)
+{
+    (void)sys;
+    FAULT("io_uring_register", NULL);
+    return result_of(syscall(SYS_io_uring_register, ring, opcode, arg, count));
+}
+
 static int sys_socket(weir_sys *sys, int family, int type, int protocol)
 {
     (void)sys;
@@ -537,6 +560,9 @@ weir_sys *weir__sys_linux(void)
         .epoll_wait = sys_epoll_wait,
         .poll = sys_poll,
         .signalfd = sys_signalfd,
+        .io_uring_setup = sys_io_uring_setup,
+        .io_uring_enter = sys_io_uring_enter,
+        .io_uring_register = sys_io_uring_register,
         .socket = sys_socket,
         .bind = sys_bind,
         .listen = sys_listen,

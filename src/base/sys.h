@@ -30,6 +30,7 @@ typedef struct weir_thread_config {
  * pipe2, fcntl, pthread_create and getrandom.
  */
 typedef struct weir_sys weir_sys;
+struct io_uring_params;
 struct weir_sys {
     int (*close)(weir_sys *sys, int fd);
     /* Makes a descriptor that somebody else opened as ours are: close-on-exec and non-blocking. */
@@ -46,6 +47,14 @@ struct weir_sys {
     /* ppoll, with the same timeout. */
     int (*poll)(weir_sys *sys, struct pollfd *fds, unsigned count, int64_t timeout_ns);
     int (*signalfd)(weir_sys *sys, const sigset_t *signals);
+
+    /* io_uring. `arg` and `size` of enter are as its flags say, those of register as its opcode
+     * says. */
+    int (*io_uring_setup)(weir_sys *sys, unsigned entries, struct io_uring_params *params);
+    int (*io_uring_enter)(weir_sys *sys, int ring, unsigned to_submit, unsigned least,
+                          unsigned flags, const void *arg, size_t size);
+    int (*io_uring_register)(weir_sys *sys, int ring, unsigned opcode, const void *arg,
+                             unsigned count);
 
     int (*socket)(weir_sys *sys, int family, int type, int protocol);
     int (*bind)(weir_sys *sys, int fd, const struct sockaddr *address, socklen_t length);

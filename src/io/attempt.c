@@ -201,19 +201,24 @@ static void read_control(struct msghdr *message, weir_address *recipient, weir_i
     }
 }
 
-static void finish_datagram(weir_io_arena *arena, unsigned n)
+void weir__io_describe_datagram(struct msghdr *message, weir_address *recipient,
+                                weir_io_result *result)
 {
-    weir_io_result *result = &arena->in.results[n];
-    struct msghdr *message = &arena->in.headers[n].msg_hdr;
-    size_t length = arena->in.headers[n].msg_len;
-    weir_buf_advance_writer(result->buf, length);
-    result->code = (int)length;
     result->is_truncated = message->msg_flags & MSG_TRUNC;
     if (message->msg_namelen > 0) {
         result->address = message->msg_name;
         result->address_length = message->msg_namelen;
     }
-    read_control(message, &arena->in.recipients[n], result);
+    read_control(message, recipient, result);
+}
+
+static void finish_datagram(weir_io_arena *arena, unsigned n)
+{
+    weir_io_result *result = &arena->in.results[n];
+    size_t length = arena->in.headers[n].msg_len;
+    weir_buf_advance_writer(result->buf, length);
+    result->code = (int)length;
+    weir__io_describe_datagram(&arena->in.headers[n].msg_hdr, &arena->in.recipients[n], result);
 }
 
 static int try_datagrams(weir_io *io, weir_io_op *op, weir_io_arena *arena, unsigned max,

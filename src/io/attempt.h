@@ -54,6 +54,10 @@ int weir__io_receive(weir_io *io, weir_io_op *op, weir_io_arena *arena, weir_io_
 int weir__io_try_in(weir_io *io, weir_io_op *op, weir_io_arena *arena, unsigned max,
                     bool *may_have_more);
 
+/* Fills in what the kernel says about a datagram besides its bytes. */
+void weir__io_describe_datagram(struct msghdr *message, weir_address *recipient,
+                                weir_io_result *result);
+
 /* Sends: what the operation's result says, or -EAGAIN when it would have to wait. */
 int weir__io_try_out(weir_io *io, weir_io_op *op, weir_io_arena *arena);
 

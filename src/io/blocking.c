@@ -2,6 +2,7 @@
 /* The blocking backend: one thread, one descriptor. It waits in ppoll for what is armed, and what
  * there is to do then is in readiness.c. */
 #include "base/alloc.h"
+#include "io/kept.h"
 #include "io/ops.h"
 #include "io/readiness.h"
 
@@ -39,6 +40,7 @@ static void blocking_detach(weir_io *base, weir_io_file *file)
 static void blocking_close_file(weir_io *base, weir_io_file *file)
 {
     blocking_detach(base, file);
+    weir__kept_drop(base->sys, file);
     if (file->error != -EBADF) /* else the number may be another's by now */
         base->sys->close(base->sys, file->fd);
 }

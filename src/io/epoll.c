@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The epoll backend: waits for edges. What there is to do then is in readiness.c. */
 #include "base/alloc.h"
+#include "io/kept.h"
 #include "io/ops.h"
 #include "io/readiness.h"
 #include "io/slots.h"
@@ -73,6 +74,7 @@ static void epoll_close_file(weir_io *base, weir_io_file *file)
     if (file->bits & WEIR_FILE_PLAIN)
         weir__readiness_unwatch((weir_readiness *)base, file);
     forget((epoll_io *)base, file);
+    weir__kept_drop(base->sys, file);
     base->sys->close(base->sys, file->fd);
 }
 

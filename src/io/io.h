@@ -133,11 +133,17 @@ struct weir_io_file {
     uint8_t events;       /* that a poll has to be told */
     uint8_t in_flight;    /* how many operations */
     uint8_t sends;        /* done in this turn */
+    uint8_t withheld;     /* bits that no event sets: the kernel performs that operation itself */
     uint32_t send_turn;   /* which that is */
     int error;            /* the backend lost it: every operation fails with this */
     weir_io_op *in, *out; /* what is armed, by direction */
     weir_io_op *level;    /* a poll, or for the hang-up */
     weir_list_node ready; /* in the list of those that can go on */
+
+    /* What the kernel gave though nobody wanted it any more: see io/kept.h. */
+    weir_block *kept; /* the last of them, NULL: none */
+    int kept_code;    /* what comes behind them, when it is negative */
+    bool keeps_descriptors;
 };
 
 struct weir_io_op {
@@ -145,6 +151,7 @@ struct weir_io_op {
     uint8_t kind;      /* weir_io_op_kind */
     bool is_multishot; /* on the way in */
     bool is_in_flight; /* the backend's: from submit to the final on_done */
+    uint8_t state;     /* the backend's, too */
     int code;          /* the backend's: of a result that waits to be told */
     weir_io_file *file;
     void (*on_done)(weir_io_op *op, const weir_io_result *result);
@@ -197,6 +204,9 @@ struct weir_io_type {
      * be told. How many there are, or -EINTR, or a code which says that it needs a rebuild. */
     int (*poll)(weir_io *io, int64_t timeout_ns);
 
+    /* Hands over to the kernel what was submitted, without waiting. NULL: that is done at once. */
+    void (*flush)(weir_io *io);
+
     /* The completion phase: tells what poll found. How many results that were. */
     unsigned (*complete)(weir_io *io);
 
@@ -236,6 +246,11 @@ struct weir_io {
  * the memory says no. */
 int weir__epoll_open(weir_sys *sys, weir_io_counters *counters, weir_io **io);
 int weir__blocking_open(weir_sys *sys, weir_io_counters *counters, weir_io **io);
+
+/* Opens the io_uring backend. Whether there is one, and why not: negative, with words. */
+int weir__uring_open(weir_sys *sys, weir_io_counters *counters, const weir_uring_config *config,
+                     weir_io **io);
+int weir__uring_check(weir_sys *sys, weir_error *error);
 
 /* A way to make backends, for those that are not the kernel's. */
 struct weir_io_source {

@@ -3,6 +3,7 @@
 #include "io/readiness.h"
 
 #include "base/assert.h"
+#include "io/kept.h"
 #include "io/ops.h"
 
 #include <weir/log.h>
@@ -19,7 +20,9 @@ _Static_assert(EPOLLIN == POLLIN && EPOLLPRI == POLLPRI && EPOLLOUT == POLLOUT &
 
 void weir__readiness_attach(weir_io_file *file, int fd)
 {
-    *file = (weir_io_file){ .fd = fd, .bits = WEIR_FILE_WRITABLE }; /* until it says no */
+    weir_io_file fresh = { .fd = fd, .bits = WEIR_FILE_WRITABLE }; /* until it says no */
+    weir__kept_bring(file, &fresh);
+    *file = fresh;
 }
 
 void weir__readiness_forget(weir_readiness *self, weir_io_file *file)
@@ -75,7 +78,7 @@ static bool can_go_on(const weir_io_file *file)
            (weir__file_poll(file) != NULL && file->events != 0);
 }
 
-static void make_ready(weir_readiness *self, weir_io_file *file)
+void weir__readiness_make_ready(weir_readiness *self, weir_io_file *file)
 {
     if (can_go_on(file) && !weir__list_is_linked(&file->ready))
         weir__list_push_back(&self->ready, &file->ready);
@@ -136,7 +139,7 @@ static __attribute__((noinline)) void end_stream(weir_readiness *self, weir_io_o
     if (count > 0)
         weir__op_end_batch(op);
     if (self->base.current == file)
-        make_ready(self, file);
+        weir__readiness_make_ready(self, file);
 }
 
 /* A stream: one buffer after the other. Who has more waits for the next turn. */
@@ -159,7 +162,7 @@ static void complete_stream(weir_readiness *self, weir_io_file *file)
     if (self->base.current == file)
         weir__op_end_batch(op);
     if (self->base.current == file && file->bits & WEIR_FILE_READABLE)
-        make_ready(self, file);
+        weir__readiness_make_ready(self, file);
 }
 
 /* What comes several at a time. */
@@ -192,6 +195,17 @@ static void complete_others(weir_readiness *self, weir_io_file *file)
         weir__op_end_batch(op);
 }
 
+/* What was kept goes first. */
+static void complete_in(weir_readiness *self, weir_io_file *file)
+{
+    if (weir__kept_has(file))
+        weir__kept_tell(&self->base, file->in);
+    else if (self->hand_over != NULL && self->hand_over(&self->base, file->in))
+        return;
+    else
+        (file->in->kind == WEIR_IO_RECEIVE ? complete_stream : complete_others)(self, file);
+}
+
 /* The completion phase ----------------------------------------------------------------------- */
 
 static void complete_poll(weir_readiness *self, weir_io_file *file)
@@ -211,12 +225,13 @@ static void complete_file(weir_readiness *self, weir_io_file *file)
     if (self->base.current == file && file->out != NULL && file->bits & WEIR_FILE_WRITABLE)
         complete_out(self, file);
     if (self->base.current == file && file->in != NULL && file->bits & WEIR_FILE_READABLE)
-        (file->in->kind == WEIR_IO_RECEIVE ? complete_stream : complete_others)(self, file);
+        complete_in(self, file);
     if (self->base.current == file && weir__file_hangup(file) != NULL &&
         file->bits & WEIR_FILE_DEAD)
         weir__op_finish(&self->base, weir__file_hangup(file), 0);
     if (self->base.current == file)
-        make_ready(self, file);
+        weir__readiness_make_ready(self, file);
+    self->base.current = NULL;
 }
 
 static uint8_t level_of(uint32_t events)
@@ -259,23 +274,24 @@ static __attribute__((noinline)) void event_otherwise(weir_readiness *self, weir
     if (file->bits & WEIR_FILE_PLAIN)
         file->events |= level_of(events);
     else
-        file->bits |= bits_of(events);
+        file->bits |= bits_of(events) & (uint8_t)~file->withheld;
     if (!weir__list_is_linked(&file->ready) && can_go_on(file))
         complete_file(self, file);
 }
 
 /* Whether a receive is all there is, of a file that is not waiting for its turn. */
-static inline bool only_receives(const weir_io_file *file)
+static inline bool only_receives(const weir_readiness *self, const weir_io_file *file)
 {
     return file->in != NULL && file->in->kind == WEIR_IO_RECEIVE && file->out == NULL &&
-           file->level == NULL && !weir__list_is_linked(&file->ready);
+           file->level == NULL && !weir__list_is_linked(&file->ready) && !weir__kept_has(file) &&
+           self->hand_over == NULL;
 }
 
 /* Mostly bytes have come, and nothing else. */
 void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events)
 {
     self->base.news++;
-    if ((events & ~(uint32_t)EPOLLOUT) != EPOLLIN || !only_receives(file)) {
+    if ((events & ~(uint32_t)EPOLLOUT) != EPOLLIN || !only_receives(self, file)) {
         event_otherwise(self, file, events);
         return;
     }
@@ -304,8 +320,14 @@ static int begin_waiting(weir_readiness *self, weir_io_op *op, int code)
     if (code < 0)
         weir__op_finish_later(&self->base, op, code);
     else
-        make_ready(self, op->file);
+        weir__readiness_make_ready(self, op->file);
     return WEIR_IO_PENDING;
+}
+
+void weir__readiness_wait_in(weir_readiness *self, weir_io_op *op)
+{
+    op->file->bits |= WEIR_FILE_READABLE; /* as far as anybody knows */
+    begin_waiting(self, op, ensure_watched(self, op->file));
 }
 
 uint32_t weir__readiness_levels(const weir_io_op *poll)
@@ -332,8 +354,14 @@ static int wait_for_out(weir_readiness *self, weir_io_op *op)
     int code = op->file->bits & WEIR_FILE_WRITABLE ? 0 : ensure_watched(self, op->file);
     if (code < 0)
         return weir__op_end_at_once(op, code);
-    make_ready(self, op->file);
+    weir__readiness_make_ready(self, op->file);
     return WEIR_IO_PENDING;
+}
+
+void weir__readiness_wait_out(weir_readiness *self, weir_io_op *op)
+{
+    bool is_writable = op->file->bits & WEIR_FILE_WRITABLE;
+    begin_waiting(self, op, is_writable ? 0 : ensure_watched(self, op->file));
 }
 
 static int submit_send(weir_readiness *self, weir_io_op *op)

@@ -28,6 +28,10 @@ typedef struct weir_readiness {
     int (*watch)(weir_io *io, weir_io_file *file);
     void (*unwatch)(weir_io *io, weir_io_file *file);
 
+    /* Gives the operation, which was about to be tried, to the kernel: whether it did. NULL: never
+     * does. */
+    bool (*hand_over)(weir_io *io, weir_io_op *op);
+
     weir_list ready; /* files that have an operation and its bit */
     weir_io_arena arena;
 } weir_readiness;
@@ -40,6 +44,14 @@ void weir__readiness_deinit(weir_readiness *self);
 /* A file comes, and goes. */
 void weir__readiness_attach(weir_io_file *file, int fd);
 void weir__readiness_forget(weir_readiness *self, weir_io_file *file);
+
+/* An armed operation is to be tried in the next completion phase, or when the file can be written
+ * to; and whenever that changes. When the file cannot be watched, it ends. */
+void weir__readiness_wait_in(weir_readiness *self, weir_io_op *op);
+void weir__readiness_wait_out(weir_readiness *self, weir_io_op *op);
+
+/* The file gets its turn in the next completion phase, if it has an operation and its bit. */
+void weir__readiness_make_ready(weir_readiness *self, weir_io_file *file);
 
 /* Nobody watches the file any more. */
 void weir__readiness_unwatch(weir_readiness *self, weir_io_file *file);

@@ -34,6 +34,12 @@ static inline uint64_t weir__slots_key(const weir_slots *slots, const weir_io_fi
     return (uint64_t)slots->slots[file->slot - 1].generation << 32 | file->slot;
 }
 
+/* The file stays, but what the kernel still says about its old key concerns nobody. */
+static inline void weir__slots_renew(weir_slots *slots, const weir_io_file *file)
+{
+    slots->slots[file->slot - 1].generation += 2;
+}
+
 /* The nth, NULL when its place is free. */
 static inline weir_io_file *weir__slots_at(const weir_slots *slots, uint32_t n)
 {

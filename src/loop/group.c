@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* Groups of event loops: what a config says, checked, and the factory of their children. */
 #include "exec/per_channel.h"
+#include "io/io.h"
 #include "loop/loop.h"
 
+#include <weir/log.h>
 #include <weir/timer.h>
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* What WEIR_IO_AUTO is, where there is such a thing; else epoll. */
+#define AUTO_IO WEIR_IO_EPOLL
+
 #define DEFAULT_IO_RATIO 50
 #define DEFAULT_SPIN_LIMIT 512
 #define LEAST_SPIN_LIMIT 3
+#define MOST_RING_ENTRIES 32768
+#define LEAST_BUFFER_BYTES 1024
+#define MOST_BUFFER_BYTES (1024 * 1024)
 
 #ifdef WEIR_DEBUG
 #define DEFAULT_WATCHDOG_MS 1000
@@ -38,6 +46,14 @@ static int check(const weir_group_config *config, weir_error *error)
         return refuse(error, "spin_limit", config->spin_limit, "below 3; WEIR_OFF would be none");
     if (config->io < WEIR_IO_AUTO || config->io > WEIR_IO_BLOCKING)
         return refuse(error, "io", (int)config->io, "no kind of io");
+    if (config->ring_entries < 0 || config->ring_entries > MOST_RING_ENTRIES)
+        return refuse(error, "ring_entries", config->ring_entries, "not from 1 to 32768");
+    if (config->ring_buffers < 0 || config->ring_buffers > MOST_RING_ENTRIES)
+        return refuse(error, "ring_buffers", config->ring_buffers, "not from 1 to 32768");
+    if (config->ring_buffer_bytes != 0 && (config->ring_buffer_bytes < LEAST_BUFFER_BYTES ||
+                                           config->ring_buffer_bytes > MOST_BUFFER_BYTES))
+        return refuse(error, "ring_buffer_bytes", config->ring_buffer_bytes,
+                      "not from 1024 to 1048576");
     if (config->io != WEIR_IO_BLOCKING || config->io_source != NULL)
         return 0;
     if (config->is_manual)
@@ -55,6 +71,7 @@ int weir_io_kind_from(const char *name)
     static const char *const names[] = {
         [WEIR_IO_AUTO] = "auto",
         [WEIR_IO_EPOLL] = "epoll",
+        [WEIR_IO_URING] = "uring",
         [WEIR_IO_BLOCKING] = "blocking",
     };
     for (int i = 0; name != NULL && i < (int)(sizeof names / sizeof *names); i++) {
@@ -74,10 +91,31 @@ static int choose_io(weir_group_config *config, weir_error *error)
     if (io < 0)
         return weir_error_set(
             error, -EINVAL, "group",
-            "WEIR_IO is '%s' in the environment, but there are only auto, epoll and blocking",
+            "WEIR_IO is '%s' in the environment, but there are only auto, epoll, uring and "
+            "blocking",
             wish);
     /* Who steps loops cannot block. */
     config->io = io == WEIR_IO_BLOCKING && config->is_manual ? WEIR_IO_EPOLL : (weir_io_kind)io;
+    return 0;
+}
+
+/* What there is, when nobody said what it should be; who did is told that there is none. */
+static int settle_io(weir_group_config *config, weir_error *error)
+{
+    static _Atomic(bool) was_told;
+    weir_error why;
+    if (config->io_source != NULL)
+        return 0;
+    if (config->io == WEIR_IO_URING)
+        return weir__uring_check(weir__sys_linux(), error);
+    if (config->io != WEIR_IO_AUTO)
+        return 0;
+    config->io = AUTO_IO;
+    if (config->io == WEIR_IO_URING && weir__uring_check(weir__sys_linux(), &why) < 0) {
+        config->io = WEIR_IO_EPOLL;
+        if (!atomic_exchange(&was_told, true))
+            weir_log(WEIR_LOG_INFO, "group", "takes epoll: %s", why.message);
+    }
     return 0;
 }
 
@@ -87,6 +125,9 @@ static weir_loop_config with_defaults(const weir_group_config *config)
     return (weir_loop_config){
         .io = config->io,
         .io_source = config->io_source,
+        .uring = { .entries = (unsigned)config->ring_entries,
+                   .buffers = (unsigned)config->ring_buffers,
+                   .buffer_bytes = (unsigned)config->ring_buffer_bytes },
         .io_ratio = config->io_ratio != 0 ? config->io_ratio : DEFAULT_IO_RATIO,
         .task_ns = WEIR_MS(config->task_ms),
         .max_wait_ns = config->max_wait_ms > 0 ? WEIR_MS(config->max_wait_ms) : 0,
@@ -113,6 +154,8 @@ int weir_group_new(weir_group **group, const weir_group_config *config, weir_err
     int code = check(&own, error);
     if (code == 0)
         code = choose_io(&own, error);
+    if (code == 0)
+        code = settle_io(&own, error);
     if (code < 0)
         return code;
     if (own.watchdog_ms == 0)

@@ -287,9 +287,18 @@ static int64_t budget_ns(weir_loop *loop, int64_t io_ns)
     return io_ns > 0 ? io_ns * (100 - ratio) / ratio : BUDGET_WITHOUT_EVENTS_NS;
 }
 
+/* What was submitted does not wait for tasks, nor for somebody else's loop. */
+static void flush(weir_loop *loop)
+{
+    if (loop->io->type->flush != NULL)
+        loop->io->type->flush(loop->io);
+}
+
 static bool run_tasks(weir_loop *loop, unsigned completions)
 {
     int64_t io_ns = 0;
+    if (has_something_to_run(&loop->base))
+        flush(loop);
     if (completions > 0 && has_something_to_run(&loop->base)) {
         loop->tasks_start_ns = weir__executor_read_clock(&loop->base);
         io_ns = loop->tasks_start_ns - loop->turn_start_ns;
@@ -314,6 +323,8 @@ static bool loop_turn(weir_executor *executor, int64_t max_wait_ns)
     bool has_run = run_tasks(loop, completions);
     run_deferred(loop);
     weir__notices_run();
+    if (executor->is_manual)
+        flush(loop);
     end_turn(loop, completions, has_run);
     weir__counter_add(&loop->turns, 1);
     return completions > 0 || has_run;
@@ -322,15 +333,31 @@ static bool loop_turn(weir_executor *executor, int64_t max_wait_ns)
 /* Opening and closing ---------------------------------------------------------------------------
  */
 
-static int loop_open(weir_executor *executor)
+static int open_io(weir_loop *loop)
 {
-    weir_loop *loop = (weir_loop *)executor;
+    weir_executor *executor = &loop->base;
     weir_io_source *source = loop->config.io_source;
     if (source != NULL)
         return source->open(source, executor->sys, &loop->io_counters, &loop->io);
-    return loop->config.io == WEIR_IO_BLOCKING
-               ? weir__blocking_open(executor->sys, &loop->io_counters, &loop->io)
-               : weir__epoll_open(executor->sys, &loop->io_counters, &loop->io);
+    switch (loop->config.io) {
+    case WEIR_IO_BLOCKING:
+        return weir__blocking_open(executor->sys, &loop->io_counters, &loop->io);
+    case WEIR_IO_URING:
+        loop->config.uring.is_by_hand = executor->is_manual;
+        return weir__uring_open(executor->sys, &loop->io_counters, &loop->config.uring, &loop->io);
+    default:
+        return weir__epoll_open(executor->sys, &loop->io_counters, &loop->io);
+    }
+}
+
+/* Who drives it by hand may wait for its descriptor first. */
+static int loop_open(weir_executor *executor)
+{
+    weir_loop *loop = (weir_loop *)executor;
+    int code = open_io(loop);
+    if (code == 0 && executor->is_manual)
+        flush(loop);
+    return code;
 }
 
 static void let_residents_go(weir_loop *loop)
@@ -449,7 +476,14 @@ const char *weir_loop_io_name(const weir_loop *loop)
 {
     if (loop->config.io_source != NULL)
         return loop->config.io_source->name;
-    return loop->config.io == WEIR_IO_BLOCKING ? "blocking" : "epoll";
+    switch (loop->config.io) {
+    case WEIR_IO_BLOCKING:
+        return "blocking";
+    case WEIR_IO_URING:
+        return "uring";
+    default:
+        return "epoll";
+    }
 }
 
 int weir_loop_set_io_ratio(weir_loop *loop, int ratio)
@@ -483,6 +517,7 @@ void weir_loop_get_stats(const weir_loop *loop, weir_loop_stats *stats)
         .sends = weir__counter_get(&io->sends),
         .accepts = weir__counter_get(&io->accepts),
         .controls = weir__counter_get(&io->controls),
+        .exhausted = weir__counter_get(&io->exhausted),
     };
 }
 

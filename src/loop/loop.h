@@ -34,6 +34,7 @@ struct weir_deferred {
 typedef struct weir_loop_config {
     weir_io_kind io;
     weir_io_source *io_source;
+    struct weir_uring_config uring;
     int io_ratio;
     int64_t task_ns; /* 0: as the ratio says */
     int64_t max_wait_ns;

@@ -428,8 +428,10 @@ static int datagram_set_option(weir_channel *channel, weir_option option, int64_
     default:
         return weir__socket_set_option(channel, option, value);
     }
-    if (self->socket.in.is_in_flight) /* the next buffers have the other size */
+    if (self->socket.in.is_in_flight) { /* the next buffers have the other size */
         self->socket.in.datagrams.bytes = self->is_offloading ? LARGEST_BYTES : self->max_bytes;
+        weir__socket_stop_reading(channel); /* and begins again */
+    }
     return code;
 }
 

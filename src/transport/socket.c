@@ -4,6 +4,7 @@
 
 #include "base/address.h"
 #include "base/alloc.h"
+#include "io/kept.h"
 
 #include <errno.h>
 #include <string.h>
@@ -116,6 +117,7 @@ static void close_descriptor(weir_socket *self)
         weir_io *io = weir__socket_io(self);
         io->type->close_file(io, &self->file);
     } else {
+        weir__kept_drop(self->sys, &self->file);
         self->sys->close(self->sys, self->file.fd);
     }
     self->is_attached = false;

@@ -178,6 +178,7 @@ static int stream_set_option(weir_channel *channel, weir_option option, int64_t 
         return weir__socket_set_option(channel, option, value);
     self->max_descriptors = (uint8_t)value;
     self->file.max_descriptors = (uint8_t)value;
+    weir__socket_stop_reading(channel); /* and begins again, for them */
     return 0;
 }
 

@@ -4,11 +4,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static size_t count_descriptors(void)
@@ -160,6 +162,44 @@ static bool was_told(bench *b)
     struct epoll_event untouched;
     memset(&untouched, UNTOUCHED, sizeof untouched);
     return memcmp(&b->event, &untouched, sizeof untouched) != 0;
+}
+
+static int open_ring(void)
+{
+    struct io_uring_params params = { 0 };
+    return (int)syscall(SYS_io_uring_setup, 1, &params);
+}
+
+static int do_uring_setup(bench *b)
+{
+    (void)b;
+    struct io_uring_params params = { 0 };
+    return sys->io_uring_setup(sys, 1, &params);
+}
+
+/* The ring is told to probe, which writes; and entered without anything to do. */
+static int do_uring_register(bench *b)
+{
+    struct io_uring_probe probe = { 0 };
+    int ring = open_ring();
+    int code = sys->io_uring_register(sys, ring, IORING_REGISTER_PROBE, &probe, 0);
+    b->has_run = probe.last_op > 0;
+    close(ring);
+    return code;
+}
+
+static int do_uring_enter(bench *b)
+{
+    int ring = open_ring();
+    int code = sys->io_uring_enter(sys, ring, 0, 0, 0, NULL, 0);
+    b->has_run = code == 0;
+    close(ring);
+    return code;
+}
+
+static bool has_run(bench *b)
+{
+    return atomic_load(&b->has_run);
 }
 
 static int do_socket(bench *b)
@@ -413,11 +453,6 @@ static int do_thread_create(bench *b)
     return code;
 }
 
-static bool thread_has_run(bench *b)
-{
-    return atomic_load(&b->has_run);
-}
-
 static int do_random(bench *b)
 {
     return sys->random(sys, b->bytes, sizeof b->bytes);
@@ -448,6 +483,9 @@ static const struct {
     { "epoll_wait", do_epoll_wait, was_told, 0 },
     { "poll", do_poll, was_polled, 0 },
     { "signalfd", do_signalfd, a_descriptor_was_made, 0 },
+    { "io_uring_setup", do_uring_setup, a_descriptor_was_made, 0 },
+    { "io_uring_enter", do_uring_enter, has_run, 0 },
+    { "io_uring_register", do_uring_register, has_run, 0 },
     { "socket", do_socket, a_descriptor_was_made, 0 },
     { "bind", do_bind, has_a_port, 0 },
     { "listen", do_listen, listens, 0 },
@@ -472,7 +510,7 @@ static const struct {
     { "sendfile", do_sendfile, was_written, 3 },
     { "pipe2", do_pipe, a_descriptor_was_made, 0 },
     { "splice", do_splice, was_written, 3 },
-    { "pthread_create", do_thread_create, thread_has_run, 0 },
+    { "pthread_create", do_thread_create, has_run, 0 },
     { "getrandom", do_random, bytes_were_written, 0 },
 };
 

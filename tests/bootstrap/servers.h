@@ -26,7 +26,7 @@
     }
 
 /* A case that is run over every backend: its state is the backend. */
-#define each_backend(test) server_case(test, 0), server_case(test, 1)
+#define each_backend(test) server_case(test, 0), server_case(test, 1), server_case(test, 2)
 
 /* What speaks of numbers of loops, or of loops that are stepped. */
 #define epoll_only(test) server_case(test, 0)

@@ -26,6 +26,7 @@ typedef struct backend {
 static const backend backends[] = {
     { "epoll", WEIR_IO_EPOLL },
     { "blocking", WEIR_IO_BLOCKING },
+    { "uring", WEIR_IO_URING },
 };
 
 static inline weir_group *open_group(const weir_group_config *config)

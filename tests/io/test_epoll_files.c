@@ -213,7 +213,7 @@ static void s100_closed_while_another_is_handled_in_the_same_batch(void **state)
     a.in.then = close_victim;
     write_all(a_peer, "x", 1);
     write_all(b_peer, "x", 1);
-    assert_int_equal(io->type->poll(io, 0), 2);
+    assert_int_equal(poll_for(io, 0), 2);
     in_complete++;
     assert_int_equal(io->type->complete(io), 1);
     in_complete--;
@@ -238,7 +238,7 @@ static void s100_a_stale_generation_is_dropped_and_counted(void **state)
     int peer = own_registered(&b);
     assert_story("b<1. b|");
     write_all(peer, "x", 1);
-    assert_int_equal(io->type->poll(io, 0), 1);
+    assert_int_equal(poll_for(io, 0), 1);
     int fd = b.file.fd;
     replace_victim();
     kernel.receives = 0;
@@ -281,7 +281,7 @@ static void gather_crowd(bool is_registered_only)
     }
     for (int i = 0; i < MANY && !is_registered_only; i++)
         receive_always(&crowd[i]);
-    while (io->type->poll(io, 0) > 0)
+    while (poll_for(io, 0) > 0)
         io->type->complete(io);
     story_length = 0;
     story[0] = '\0';
@@ -317,7 +317,7 @@ static int all_at_once(owner *a, int a_peer)
     write_all(a_peer, "a", 1);
     for (int i = 0; i < MANY; i++)
         write_all(crowd_peers[i], "x", 1);
-    assert_int_equal(io->type->poll(io, 0), MANY + 1);
+    assert_int_equal(poll_for(io, 0), MANY + 1);
     in_complete++;
     int count = (int)io->type->complete(io);
     in_complete--;
@@ -379,7 +379,7 @@ static void s102_moved_to_another_backend_while_an_event_is_queued(void **state)
     int peer = own_registered(&a), fd = a.file.fd;
     assert_story("a<1. a|");
     write_all(peer, "abc", 3);
-    assert_int_equal(io->type->poll(io, 0), 1);
+    assert_int_equal(poll_for(io, 0), 1);
     io->type->detach(io, &a.file);
     own_at(second, &a, fd);
     receive_always(&a);
@@ -409,7 +409,7 @@ static void a_duplicate_outlives_its_file(void **state)
     assert_story("a<1. a|");
     for (unsigned i = 1; i <= 3; i++) {
         write_all(peer, "x", 1);
-        assert_int_equal(io->type->poll(io, SECOND_NS), 1);
+        assert_int_equal(poll_for(io, SECOND_NS), 1);
         assert_int_equal(io->type->complete(io), 0);
         assert_int_equal(value_of(&counters.stale), i);
         assert_int_equal(io->type->spinner(io), fd);
@@ -490,19 +490,19 @@ static void s098_the_array_grows_when_it_is_filled(void **state)
         receive_always(&files[i]);
         write_all(peers[i], "x", 1);
     }
-    assert_int_equal(io->type->poll(io, 0), 64);
+    assert_int_equal(poll_for(io, 0), 64);
     in_complete++;
     assert_int_equal(io->type->complete(io), 64);
-    assert_int_equal(io->type->poll(io, 0), 128);
+    assert_int_equal(poll_for(io, 0), 128);
     assert_int_equal(io->type->complete(io), 128);
-    assert_int_equal(io->type->poll(io, 0), 8);
+    assert_int_equal(poll_for(io, 0), 8);
     assert_int_equal(io->type->complete(io), 8);
     in_complete--;
     for (int i = 0; i < FILES; i++) {
         assert_int_equal(files[i].in.results, 1);
         write_all(peers[i], "x", 1);
     }
-    assert_int_equal(io->type->poll(io, 0), 200); /* all at once */
+    assert_int_equal(poll_for(io, 0), 200); /* all at once */
     in_complete++;
     assert_int_equal(io->type->complete(io), 200);
     in_complete--;
@@ -527,7 +527,7 @@ static void no_memory_for_a_larger_array(void **state)
         write_all(peers[i], "x", 1);
     }
     harness_fail_nth("alloc", 1, -ENOMEM);
-    assert_int_equal(io->type->poll(io, 0), 64);
+    assert_int_equal(poll_for(io, 0), 64);
     assert_int_equal(harness_fail_end(), 1);
     in_complete++;
     assert_int_equal(io->type->complete(io), 64);

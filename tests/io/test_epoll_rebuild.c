@@ -170,7 +170,7 @@ static void a_rebuild_loses_no_event(void **state)
     receive_always(&b);
     turn();
     write_all(a_peer, "abc", 3);
-    assert_int_equal(io->type->poll(io, 0), 1);
+    assert_int_equal(poll_for(io, 0), 1);
     write_all(b_peer, "abcd", 4);
     assert_int_equal(io->type->rebuild(io), 0);
     io->type->wake(io);
@@ -221,7 +221,7 @@ static void a_rebuild_mends_a_closed_epoll(void **state)
     (void)state;
     own_files();
     assert_int_equal(close(io->type->descriptor(io)), 0);
-    assert_int_equal(io->type->poll(io, 0), -EBADF);
+    assert_int_equal(poll_for(io, 0), -EBADF);
     assert_int_equal(io->type->complete(io), 0);
     int taken = dup(0); /* somebody else has the number by now, and keeps it */
     assert_int_equal(io->type->rebuild(io), 0);
@@ -265,7 +265,7 @@ static void wake_ends_a_poll(void **state)
     pthread_t thread;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(pthread_create(&thread, NULL, wake_after_a_while, NULL), 0);
-        assert_int_equal(io->type->poll(io, -1), 1);
+        assert_int_equal(poll_for(io, -1), 1);
         assert_int_equal(io->type->complete(io), 0);
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_quiet();
@@ -277,14 +277,14 @@ static void wake_before_a_poll_ends_it(void **state)
     (void)state;
     for (int i = 0; i < 1000; i++)
         io->type->wake(io);
-    assert_int_equal(io->type->poll(io, -1), 1); /* however many they were */
+    assert_int_equal(poll_for(io, -1), 1); /* however many they were */
     assert_int_equal(io->type->complete(io), 0);
     assert_int_equal(io->type->spinner(io), -1);
     assert_quiet();
     assert_int_equal(io->type->rebuild(io), 0);
     turn();
     io->type->wake(io);
-    assert_int_equal(io->type->poll(io, -1), 1);
+    assert_int_equal(poll_for(io, -1), 1);
     io->type->complete(io);
     assert_quiet();
 }
@@ -295,7 +295,7 @@ static void wake_survives_an_interruption(void **state)
     harness_fail_nth("write", 1, -EINTR);
     io->type->wake(io);
     assert_int_equal(harness_fail_end(), 2);
-    assert_int_equal(io->type->poll(io, -1), 1);
+    assert_int_equal(poll_for(io, -1), 1);
     io->type->complete(io);
 }
 
@@ -331,11 +331,11 @@ static void poll_waits_as_long_as_it_was_told(void **state)
 {
     (void)state;
     int64_t start = weir_clock_now_ns(weir_clock_monotonic());
-    assert_int_equal(io->type->poll(io, 20000000), 0);
+    assert_int_equal(poll_for(io, 20000000), 0);
     int64_t elapsed = weir_clock_now_ns(weir_clock_monotonic()) - start;
     assert_true(elapsed >= 20000000);
     assert_int_equal(kernel.timeout_ns, 20000000);
-    assert_int_equal(value_of(&counters.polls), 1);
+    assert_true(value_of(&counters.polls) >= 1);
 }
 
 /* Opening ------------------------------------------------------------------------------------ */
@@ -404,11 +404,11 @@ int main(void)
         epoll_case(a_rebuild_mends_a_closed_epoll),
         io_cases(an_interrupted_poll_has_no_events),
         io_cases(wake_ends_a_poll),
-        io_cases(wake_before_a_poll_ends_it),
+        call_cases(wake_before_a_poll_ends_it),
         io_cases(wake_survives_an_interruption),
         io_cases(a_wake_that_fails_is_told),
         io_cases(wake_after_close),
-        io_cases(poll_waits_as_long_as_it_was_told),
+        call_cases(poll_waits_as_long_as_it_was_told),
         weir_case(opening_fails_at_every_call),
         weir_case(destroying_also_closes),
     };

@@ -23,6 +23,7 @@ typedef struct backend {
 static backend backends[] = {
     { "epoll", WEIR_IO_EPOLL, true },
     { "blocking", WEIR_IO_BLOCKING, false },
+    { "uring", WEIR_IO_URING, true },
 };
 
 #define ON_BACKEND(test, name, n)                                                                  \
@@ -31,8 +32,10 @@ static backend backends[] = {
             &backends[n]                                                                           \
     }
 
-/* A test on every backend, for the table of a program. */
-#define ON_EVERY_BACKEND(test) ON_BACKEND(test, "epoll", 0), ON_BACKEND(test, "blocking", 1)
+/* A test on every backend, for the table of a program; and one about what single calls answer,
+ * which io_uring does without. */
+#define ON_CALLING_BACKENDS(test) ON_BACKEND(test, "epoll", 0), ON_BACKEND(test, "blocking", 1)
+#define ON_EVERY_BACKEND(test) ON_CALLING_BACKENDS(test), ON_BACKEND(test, "uring", 2)
 
 static inline weir_group *group_of(void **state, int loops)
 {

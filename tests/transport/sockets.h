@@ -31,10 +31,11 @@ typedef struct backend {
     weir_io_kind io;
 } backend;
 
-enum { EPOLL, BLOCKING, BACKENDS };
+enum { EPOLL, URING, BLOCKING, BACKENDS };
 
 static backend backends[] = {
     [EPOLL] = { "epoll", WEIR_IO_EPOLL },
+    [URING] = { "uring", WEIR_IO_URING },
     [BLOCKING] = { "blocking", WEIR_IO_BLOCKING }, /* a loop for each channel */
 };
 
@@ -61,15 +62,18 @@ static inline int end_case(void **state)
     return harness_assert_nothing_left(state);
 }
 
-/* A case over every backend; and one about how epoll does it, or that wants several channels on
- * the same loop. */
+/* A case over every backend; one that wants several channels on the same loop; and one about how
+ * epoll does it. */
 #define case_over(backend, title, name)                                                            \
     {                                                                                              \
         title, name, begin_case, end_case, &backends[backend]                                      \
     }
-#define socket_cases(name)                                                                         \
-    case_over(EPOLL, #name, name), case_over(BLOCKING, #name "_blocking", name)
+#define socket_cases(name) loop_cases(name), case_over(BLOCKING, #name "_blocking", name)
+#define loop_cases(name) case_over(EPOLL, #name, name), case_over(URING, #name "_uring", name)
 #define epoll_case(name) case_over(EPOLL, #name, name)
+
+/* About what single calls answer, which io_uring does without. */
+#define call_cases(name) case_over(EPOLL, #name, name), case_over(BLOCKING, #name "_blocking", name)
 
 /* Where a channel gets its loop. */
 static inline void put_on_loop(weir_channel *channel, weir_promise *promise)

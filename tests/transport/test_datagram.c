@@ -510,7 +510,8 @@ static void segments(void **state, const char *here, bool is_offloading)
         weir_buf_write_fill(content, (uint8_t)(i / 1000), 1);
     assert_int_equal(end_of(write_segments(a->channel, content, &of_b, 1000)), 0);
     WAIT_FOR(atomic_load(&b->count) == 3);
-    assert_int_equal(atomic_load(&between.datagrams), is_offloading ? 1 : 3);
+    if (((const backend *)*state)->kind != WEIR_IO_URING) /* which does not call */
+        assert_int_equal(atomic_load(&between.datagrams), is_offloading ? 1 : 3);
     for (size_t i = 0; i < 3; i++) {
         const weir_datagram *datagram = datagram_at(b, i);
         size_t length = i < 2 ? 1000 : 500;

@@ -146,11 +146,13 @@ static void recovers_from(void **state, const char *call, int code)
     block(&held, weir_loop_executor(weir_channel_loop(b->channel)));
     assert_int_equal(send_text(a->channel, "meanwhile", &of_b), 0);
     settle_channel(a->channel);
-    fail_from_to(call, code, 1, 2);
+    /* io_uring has received it by then, and passes on the buffer that it was received into. */
+    int times = ((const backend *)*state)->kind == WEIR_IO_URING ? 1 : 2;
+    fail_from_to(call, code, 1, times);
     unblock(&held);
     WAIT_FOR(atomic_load(&b->count) == 2);
     weir_fault_set(NULL, NULL);
-    assert_true(atomic_load(&fault.seen) >= 2);
+    assert_true(atomic_load(&fault.seen) >= times);
     assert_true(got(b, 1, "meanwhile"));
     assert_true(weir_channel_is_active(b->channel));
     assert_int_equal(atomic_load(&b->errors), 0);
@@ -342,7 +344,7 @@ int main(void)
         ON_EVERY_BACKEND(a_datagram_allocates_nothing_in_steady_state),
         ON_EVERY_BACKEND(options_can_be_read_while_they_change),
         ON_EVERY_BACKEND(without_buffers_it_pauses_and_recovers),
-        ON_EVERY_BACKEND(a_pause_can_be_cut_short_by_closing),
+        ON_CALLING_BACKENDS(a_pause_can_be_cut_short_by_closing),
         ON_EVERY_BACKEND(every_call_may_fail_once),
         ON_EVERY_BACKEND(what_is_lost_on_the_way_to_the_loop_is_logged_once),
     };

@@ -538,7 +538,7 @@ static void who_is_turned_away_is_not_waited_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        epoll_case(closing_one_channel_does_not_stop_the_others),
+        loop_cases(closing_one_channel_does_not_stop_the_others),
         socket_cases(it_is_closed_when_the_peer_has_everything),
         socket_cases(it_waits_when_the_peer_has_ended_too),
         socket_cases(without_bytes_it_takes_no_time),
@@ -547,15 +547,15 @@ int main(void)
         socket_cases(it_can_be_taken_back),
         socket_cases(children_linger_as_their_listener),
         socket_cases(adopted_ones_do_as_they_did_before),
-        epoll_case(on_no_loop_it_is_closed_at_once),
-        epoll_case(the_end_of_a_relay_is_not_that_of_the_closing),
+        loop_cases(on_no_loop_it_is_closed_at_once),
+        loop_cases(the_end_of_a_relay_is_not_that_of_the_closing),
         socket_cases(each_has_its_own_time),
-        epoll_case(names_are_looked_up_meanwhile),
+        loop_cases(names_are_looked_up_meanwhile),
         socket_cases(without_an_answer_nobody_waits),
-        epoll_case(the_option_needs_memory_and_closing_does_not),
+        loop_cases(the_option_needs_memory_and_closing_does_not),
         socket_cases(a_group_that_ends_does_not_wait),
-        epoll_case(no_step_waits),
-        socket_cases(who_is_turned_away_is_not_waited_for),
+        loop_cases(no_step_waits),
+        call_cases(who_is_turned_away_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

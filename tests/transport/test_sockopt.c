@@ -539,7 +539,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         socket_cases(every_option_where_it_belongs),
-        epoll_case(no_option_is_forgotten_here),
+        loop_cases(no_option_is_forgotten_here),
         socket_cases(children_have_what_was_set_for_them),
         socket_cases(children_have_the_channels_options_too),
         socket_cases(a_child_option_that_no_child_can_have),
@@ -548,12 +548,12 @@ int main(void)
         socket_cases(set_from_another_thread),
         socket_cases(what_the_kernel_knows_about_a_connection),
         socket_cases(who_is_at_the_other_end),
-        epoll_case(descriptors_that_are_something_else),
-        epoll_case(without_memory_a_descriptor_stays_the_callers),
+        loop_cases(descriptors_that_are_something_else),
+        loop_cases(without_memory_a_descriptor_stays_the_callers),
         socket_cases(adopted_connections_are_active_at_once),
         socket_cases(adopted_sockets_can_still_be_connected_and_bound),
         socket_cases(adopted_listeners_accept_at_once),
-        epoll_case(other_channels_have_no_descriptor),
+        loop_cases(other_channels_have_no_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -917,7 +917,7 @@ static void reset_while_it_moves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        socket_cases(s107_buffers_follow_what_comes),
+        call_cases(s107_buffers_follow_what_comes),
         socket_cases(s108_no_more_than_sixteen_reads_at_a_time),
         socket_cases(s109_one_completion_for_each_batch),
         socket_cases(s110_the_end_of_the_stream_closes),
@@ -925,7 +925,7 @@ int main(void)
         socket_cases(s111_half_closed_it_still_answers),
         socket_cases(s111_without_the_option_it_closes),
         socket_cases(it_reads_on_after_its_own_end),
-        epoll_case(s112_without_auto_read_nothing_is_read),
+        loop_cases(s112_without_auto_read_nothing_is_read),
         socket_cases(s113_a_read_inside_is_one_more_batch),
         socket_cases(auto_read_switched_off_inside_a_read),
         socket_cases(s114_data_then_the_error_then_the_end),
@@ -947,8 +947,8 @@ int main(void)
         socket_cases(closed_from_many_sides_at_once),
         socket_cases(forgotten_it_lives_until_the_peer_goes),
         socket_cases(addresses_of_a_client),
-        epoll_case(moved_a_thousand_times_without_losing_a_byte),
-        epoll_case(reset_while_it_moves),
+        loop_cases(moved_a_thousand_times_without_losing_a_byte),
+        loop_cases(reset_while_it_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

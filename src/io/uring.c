@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: MIT */
+/* The io_uring backend: its files, its turn, and when it begins and ends. */
+#include "io/uring.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "io/kept.h"
+#include "io/ops.h"
+
+#include <weir/log.h>
+
+#include <errno.h>
+
+#define EDGES (POLLIN | POLLPRI | POLLOUT | POLLRDHUP)
+
+/* Watching files ----------------------------------------------------------------------------- */
+
+/* What a file's poll is called: odd, so that it is no operation's address. */
+static uint64_t name_of_file(const weir_uring *self, const weir_io_file *file)
+{
+    uint64_t key = weir__slots_key(&self->slots, file);
+    return key >> 32 << 32 | (uint32_t)key << 1 | 1;
+}
+
+static uint64_t key_of(uint64_t name)
+{
+    return name >> 32 << 32 | (uint32_t)name >> 1;
+}
+
+/* A level is asked for again each time, edges come by themselves. */
+static int poll_file(weir_uring *self, weir_io_file *file)
+{
+    struct io_uring_sqe *entry = weir__uring_next(self);
+    if (entry == NULL)
+        return -EAGAIN;
+    weir__io_count(&self->base.base.counters->controls);
+    if (file->bits & WEIR_FILE_PLAIN)
+        io_uring_prep_poll_add(entry, file->fd, weir__readiness_levels(weir__file_poll(file)));
+    else
+        io_uring_prep_poll_multishot(entry, file->fd, EDGES);
+    entry->user_data = name_of_file(self, file);
+    return 0;
+}
+
+/* What cannot be waited for is always ready, and would be told again and again. */
+static int uring_watch(weir_io *base, weir_io_file *file)
+{
+    struct stat facts;
+    if (file->bits & WEIR_FILE_PLAIN) {
+        int code = base->sys->fstat(base->sys, file->fd, &facts);
+        if (code < 0 || S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode))
+            return code < 0 ? code : -EPERM;
+    }
+    return poll_file(weir__uring_of(base), file);
+}
+
+/* Without room it is done when the poll has something to say. */
+static void end_poll(weir_uring *self, uint64_t name)
+{
+    struct io_uring_sqe *entry = weir__uring_next(self);
+    if (entry == NULL)
+        return;
+    weir__io_count(&self->base.base.counters->controls);
+    io_uring_prep_cancel64(entry, name, 0);
+    entry->user_data = WEIR_URING_NOTHING;
+}
+
+static void uring_unwatch(weir_io *base, weir_io_file *file)
+{
+    weir_uring *self = weir__uring_of(base);
+    end_poll(self, name_of_file(self, file));
+    weir__slots_renew(&self->slots, file);
+}
+
+static void lose(weir_uring *self, weir_io_file *file, int code)
+{
+    weir__readiness_lose(&self->base, file, code);
+    weir_log(WEIR_LOG_ERROR, "uring", "descriptor %d is lost: it cannot be watched: %s", file->fd,
+             weir_error_text(code));
+}
+
+/* A poll that has ended by itself: of a level it always does. */
+static void watch_again(weir_uring *self, uint64_t name)
+{
+    weir_io_file *file = weir__slots_find(&self->slots, key_of(name));
+    if (file == NULL || !(file->bits & WEIR_FILE_WATCHED))
+        return;
+    int code = poll_file(self, file);
+    if (code < 0)
+        lose(self, file, code);
+}
+
+static void complete_poll(weir_uring *self, uint64_t name, int code, unsigned flags)
+{
+    weir_io_file *file = weir__slots_find(&self->slots, key_of(name));
+    bool has_more = flags & IORING_CQE_F_MORE;
+    if (file == NULL) {
+        if (code >= 0)
+            weir__io_count(&self->base.base.counters->stale);
+        if (has_more)
+            end_poll(self, name);
+        return;
+    }
+    if (code < 0 && code != -ECANCELED) {
+        self->base.base.news++;
+        lose(self, file, code);
+        return;
+    }
+    if (code >= 0)
+        weir__readiness_event(&self->base, file, (uint32_t)code);
+    if (!has_more)
+        watch_again(self, name);
+}
+
+/* Files -------------------------------------------------------------------------------------- */
+
+static int uring_attach(weir_io *base, weir_io_file *file, int fd)
+{
+    weir__readiness_attach(file, fd);
+    return weir__slots_add(&weir__uring_of(base)->slots, file);
+}
+
+static void uring_detach(weir_io *base, weir_io_file *file)
+{
+    weir_uring *self = weir__uring_of(base);
+    weir__readiness_unwatch(&self->base, file);
+    weir__slots_remove(&self->slots, file);
+    weir__readiness_forget(&self->base, file);
+}
+
+/* The kernel holds what it polls: it has to let go, or closing would not close. */
+static void uring_close_file(weir_io *base, weir_io_file *file)
+{
+    bool is_polled = file->bits & WEIR_FILE_WATCHED;
+    uring_detach(base, file);
+    weir__kept_drop(base->sys, file);
+    if (is_polled)
+        weir__uring_enter(weir__uring_of(base), 0);
+    if (file->error != -EBADF) /* else the number may be another's by now */
+        base->sys->close(base->sys, file->fd);
+}
+
+/* Operations --------------------------------------------------------------------------------- */
+
+static int uring_submit(weir_io *base, weir_io_op *op)
+{
+    weir_uring *self = weir__uring_of(base);
+    op->state = 0;
+    if (!weir__uring_takes(self, op))
+        return weir__readiness_submit(base, op);
+    WEIR_ASSERT(*weir__op_place(op) == NULL && !op->is_in_flight);
+    weir__op_arm(op);
+    if (!weir__op_is_out(op) && weir__kept_has(op->file)) {
+        op->file->bits |= WEIR_FILE_READABLE;
+        weir__readiness_make_ready(&self->base, op->file);
+        return WEIR_IO_PENDING;
+    }
+    if (!weir__op_is_out(op)) {
+        weir__uring_give_or_end(self, op);
+        return WEIR_IO_PENDING;
+    }
+    int code = weir__uring_give(self, op);
+    if (code == WEIR_IO_PENDING)
+        return code;
+    weir__op_end_at_once(op, code);
+    op->state = WEIR_OP_REFUSED;
+    return code == -EAGAIN || code == -EINTR ? weir__readiness_submit(base, op) : code;
+}
+
+/* What was kept is told, and the kernel can go on with it. */
+static bool uring_hand_over(weir_io *base, weir_io_op *op)
+{
+    weir_uring *self = weir__uring_of(base);
+    if (!weir__uring_takes(self, op) && op->file->bits & WEIR_FILE_WATCHED)
+        return false;
+    if (weir__uring_takes(self, op))
+        weir__uring_give_or_end(self, op);
+    else
+        weir__readiness_wait_in(&self->base, op);
+    return true;
+}
+
+static void uring_cancel(weir_io *base, weir_io_op *op)
+{
+    if (!weir__op_is_armed(op))
+        return; /* over, or about to be told */
+    if (!(op->state & WEIR_OP_AT_KERNEL)) {
+        weir__readiness_cancel(base, op);
+        return;
+    }
+    bool is_ending = op->state & (WEIR_OP_CANCELLED | WEIR_OP_PAUSED);
+    op->state |= WEIR_OP_CANCELLED;
+    if (!is_ending)
+        weir__uring_ask_end(weir__uring_of(base), op);
+}
+
+/* The turn ----------------------------------------------------------------------------------- */
+
+/* The eventfd is watched for edges and never read: each write is one. */
+static void listen_for_wake(weir_uring *self)
+{
+    struct io_uring_sqe *entry = weir__uring_next(self);
+    self->hears_wake = entry != NULL;
+    if (entry == NULL)
+        return;
+    io_uring_prep_poll_multishot(entry, self->base.eventfd, POLLIN);
+    entry->user_data = WEIR_URING_WAKE;
+}
+
+static int uring_poll(weir_io *base, int64_t timeout_ns)
+{
+    weir_uring *self = weir__uring_of(base);
+    int code = 0;
+    base->turn++;
+    if (!self->is_open || self->is_broken)
+        return -EBADF;
+    if (!self->hears_wake)
+        listen_for_wake(self);
+    weir__uring_ask_again(self);
+    bool is_ready = weir__uring_ready(self) > 0;
+    if (!is_ready || weir__uring_has_submissions(self))
+        code = weir__uring_enter(self,
+                                 is_ready || weir__readiness_has_results(base) ? 0 : timeout_ns);
+    unsigned count = weir__uring_ready(self);
+    return count > 0 ? (int)count : code;
+}
+
+static void uring_flush(weir_io *base)
+{
+    weir_uring *self = weir__uring_of(base);
+    if (self->is_open && weir__uring_has_submissions(self))
+        weir__uring_enter(self, 0);
+}
+
+static void complete_one(weir_uring *self, const struct io_uring_cqe *result)
+{
+    uint64_t name = result->user_data;
+    if (name % 2 == 1) {
+        weir__uring_end_batch(self);
+        complete_poll(self, name, result->res, result->flags);
+    } else if (name == WEIR_URING_WAKE) {
+        if (!(result->flags & IORING_CQE_F_MORE))
+            listen_for_wake(self);
+    } else if (name != WEIR_URING_NOTHING) {
+        weir__uring_complete_op(self, (weir_io_op *)(uintptr_t)name, result->res, result->flags);
+    }
+}
+
+/* What comes meanwhile, because somebody hands over, is for the next time. */
+static void complete_all(weir_uring *self)
+{
+    struct io_uring_cq *queue = &self->ring.cq;
+    unsigned end = io_uring_smp_load_acquire(queue->ktail);
+    for (unsigned at = *queue->khead; at != end && self->is_open; at++) {
+        struct io_uring_cqe result = queue->cqes[at & queue->ring_mask];
+        io_uring_smp_store_release(queue->khead, at + 1);
+        complete_one(self, &result);
+    }
+    weir__uring_end_batch(self);
+    if (self->buffers.count < self->buffers.wanted)
+        weir__uring_buffers_fill(self);
+}
+
+static unsigned uring_complete(weir_io *base)
+{
+    weir_uring *self = weir__uring_of(base);
+    weir_completion phase;
+    base->news = 0;
+    weir__readiness_begin(&self->base, &phase);
+    if (self->is_open)
+        complete_all(self);
+    return weir__readiness_end(&self->base, &phase);
+}
+
+static bool uring_has_results(const weir_io *base)
+{
+    const weir_uring *self = (const weir_uring *)base;
+    return weir__readiness_has_results(base) || (self->is_open && weir__uring_ready(self) > 0);
+}
+
+static int uring_descriptor(const weir_io *base)
+{
+    return ((const weir_uring *)base)->ring.ring_fd;
+}
+
+static int uring_spinner(const weir_io *base)
+{
+    (void)base;
+    return -1;
+}
+
+/* Opening, rebuilding, closing --------------------------------------------------------------- */
+
+static int open_ring(weir_uring *self)
+{
+    int code = weir__uring_make_ring(self);
+    if (code < 0)
+        return code;
+    listen_for_wake(self); /* with the first entry into the kernel */
+    if (self->features & (WEIR_URING_RECEIVE | WEIR_URING_RECVMSG))
+        code = weir__uring_buffers_open(self);
+    if (code == -ENOMEM)
+        weir__uring_end_ring(self);
+    return code == -ENOMEM ? code : 0; /* else it does without */
+}
+
+static void uring_close(weir_io *base)
+{
+    weir_uring *self = weir__uring_of(base);
+    weir__uring_end_ring(self);
+    weir__uring_buffers_close(self);
+}
+
+/* What the old ring has done and nobody was told. */
+static void salvage(weir_uring *self)
+{
+    struct io_uring_cq *queue = &self->ring.cq;
+    unsigned end = io_uring_smp_load_acquire(queue->ktail);
+    for (unsigned at = *queue->khead; at != end; at++) {
+        const struct io_uring_cqe *result = &queue->cqes[at & queue->ring_mask];
+        if (result->user_data % 2 == 0 && result->user_data > WEIR_URING_WAKE)
+            weir__uring_salvage(self, (weir_io_op *)(uintptr_t)result->user_data, result->res,
+                                result->flags);
+    }
+}
+
+/* Nobody knows what became of a send that was under way, so its file is lost; what came in waits to
+ * be told, and the kernel is asked for more. */
+static void restore(weir_uring *self, weir_io_file *file)
+{
+    bool is_lost = file->out != NULL && file->out->state & WEIR_OP_AT_KERNEL;
+    if (file->in != NULL && file->in->state & WEIR_OP_AT_KERNEL)
+        weir__uring_reclaim(self, file->in);
+    if (is_lost)
+        weir__uring_reclaim(self, file->out);
+    if (is_lost || (file->bits & WEIR_FILE_WATCHED && poll_file(self, file) < 0))
+        lose(self, file, -EIO);
+}
+
+static int uring_rebuild(weir_io *base)
+{
+    weir_uring *self = weir__uring_of(base);
+    if (self->is_open && !self->is_broken)
+        return 0;
+    if (self->is_open)
+        salvage(self);
+    uring_close(base);
+    self->uncancelled = NULL;
+    self->piece_count = self->header_count = 0;
+    int code = open_ring(self);
+    if (code < 0)
+        return code;
+    weir__io_count(&base->counters->rebuilds);
+    for (uint32_t i = 0; i < self->slots.count; i++) {
+        if (weir__slots_at(&self->slots, i) != NULL)
+            restore(self, weir__slots_at(&self->slots, i));
+    }
+    return 0;
+}
+
+static void uring_destroy(weir_io *base)
+{
+    weir_uring *self = weir__uring_of(base);
+    uring_close(base);
+    weir__readiness_deinit(&self->base);
+    weir__slots_deinit(&self->slots);
+    weir__free(self);
+}
+
+static const weir_io_type uring_type = {
+    .name = "uring",
+    .attach = uring_attach,
+    .detach = uring_detach,
+    .close_file = uring_close_file,
+    .submit = uring_submit,
+    .cancel = uring_cancel,
+    .poll = uring_poll,
+    .flush = uring_flush,
+    .complete = uring_complete,
+    .has_results = uring_has_results,
+    .wake = weir__readiness_wake,
+    .rebuild = uring_rebuild,
+    .spinner = uring_spinner,
+    .descriptor = uring_descriptor,
+    .close = uring_close,
+    .destroy = uring_destroy,
+};
+
+int weir__uring_open(weir_sys *sys, weir_io_counters *counters, const weir_uring_config *config,
+                     weir_io **out)
+{
+    int features = weir__uring_features(sys);
+    if (features < 0)
+        return features;
+    weir_uring *self = weir__zalloc(sizeof *self);
+    if (self == NULL)
+        return -ENOMEM;
+    self->features = (unsigned)features;
+    if (config != NULL)
+        self->config = *config;
+    int code = weir__readiness_init(&self->base, &uring_type, sys, counters);
+    self->base.watch = uring_watch;
+    self->base.unwatch = uring_unwatch;
+    self->base.hand_over = uring_hand_over;
+    if (code == 0)
+        code = open_ring(self);
+    if (code < 0) {
+        uring_destroy(&self->base.base);
+        return code;
+    }
+    *out = &self->base.base;
+    return 0;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/* The io_uring backend, for its own files. */
+#ifndef WEIR_IO_URING_H
+#define WEIR_IO_URING_H
+
+#include "io/readiness.h"
+#include "io/slots.h"
+
+#include <liburing.h>
+
+/*
+ * It is the engine of readiness.h over poll requests, by which every operation can be done; and
+ * operations that the kernel performs itself, each a feature of its own. Whatever the kernel does
+ * not take goes back to the engine.
+ */
+
+/* What the kernel has, and WEIR_URING_MASK of the environment does not hide. */
+enum {
+    WEIR_URING_ACCEPT = 1,       /* accepts, which stay armed */
+    WEIR_URING_RECEIVE = 2,      /* receives into provided buffers, which stay armed */
+    WEIR_URING_RECVMSG = 4,      /* the same for datagrams */
+    WEIR_URING_SEND = 8,         /* send and sendmsg */
+    WEIR_URING_CONNECT = 16,     /* connect */
+    WEIR_URING_SINGLE = 32,      /* one thread submits */
+    WEIR_URING_DEFER = 64,       /* and does the kernel's work when it asks for results */
+    WEIR_URING_COOPERATE = 128,  /* or at least is not interrupted for it */
+    WEIR_URING_REGISTERED = 256, /* the ring's descriptor is looked up once */
+    WEIR_URING_ALL = 511,
+};
+
+/* What is there, found out once: a set of these, or negative, as weir__uring_check says. */
+int weir__uring_features(weir_sys *sys);
+
+/* For tests: hides features from backends that are opened from now on. */
+void weir__uring_hide(unsigned features);
+
+/* Provided buffers: ordinary ones of the pool, which a completion hands on. */
+typedef struct weir_uring_buffers {
+    struct io_uring_buf_ring *ring; /* NULL: there is none */
+    void *memory;                   /* around the ring */
+    weir_buf **bufs;                /* by their number at the kernel; NULL: it has none */
+    uint16_t *spare;                /* numbers without a buffer */
+    unsigned size;                  /* of the ring, a power of two */
+    unsigned wanted;                /* how many there should be: more when they ran out */
+    unsigned count;                 /* how many the kernel has */
+    unsigned spare_count;
+    uint32_t bytes;      /* how large each is */
+    uint32_t grown_turn; /* when there were not enough last */
+} weir_uring_buffers;
+
+#define WEIR_URING_HEADERS 256
+
+typedef struct weir_uring {
+    weir_readiness base;
+    struct io_uring ring;
+    int enter_fd; /* the ring, as enter is given it */
+    unsigned enter_flags;
+    unsigned features;
+    bool is_open;    /* there is a ring */
+    bool is_enabled; /* it has its thread */
+    bool is_broken;  /* it is of no use any more */
+    bool hears_wake; /* the eventfd is polled */
+    weir_uring_config config;
+    weir_slots slots;
+    weir_uring_buffers buffers;
+
+    weir_io_op *uncancelled; /* there was no room to ask the kernel, linked by next_ended */
+    weir_io_op *batch;       /* what told data last, and its batch is open */
+    unsigned batch_count;
+
+    /* What was gathered to be sent since the last entry into the kernel. */
+    unsigned piece_count, header_count;
+    struct iovec pieces[2 * IOV_MAX];
+    struct msghdr headers[WEIR_URING_HEADERS];
+} weir_uring;
+
+/* What a submission is called. The others are operations by their address, and files by their slot:
+ * odd numbers. */
+enum {
+    WEIR_URING_NOTHING = 2, /* nobody wants to know */
+    WEIR_URING_WAKE = 4,
+};
+
+/* The state of an operation. */
+enum {
+    WEIR_OP_AT_KERNEL = 1,
+    WEIR_OP_CANCELLED = 2, /* its owner does not want it any more */
+    WEIR_OP_PAUSED = 4,    /* we have cancelled it, and it goes on when it has ended */
+    WEIR_OP_REFUSED = 8,   /* the kernel does not perform it itself */
+};
+
+static inline weir_uring *weir__uring_of(weir_io *io)
+{
+    return (weir_uring *)io;
+}
+
+static inline uint64_t weir__uring_name_of(const weir_io_op *op)
+{
+    return (uintptr_t)op;
+}
+
+/* The ring: uring_ring.c --------------------------------------------------------------------- */
+
+/* io_uring_setup: the descriptor, or a negative code. */
+int weir__uring_set_up(weir_sys *sys, unsigned entries, struct io_uring_params *params);
+
+/* Makes the ring, which any thread may do, and unmakes it. */
+int weir__uring_make_ring(weir_uring *self);
+void weir__uring_end_ring(weir_uring *self);
+
+/* Room for a submission; NULL when there is none, even after handing over what there was. */
+struct io_uring_sqe *weir__uring_next(weir_uring *self);
+
+/* Enters the kernel: hands over, and waits for a result, so long. 0 or a negative code. */
+int weir__uring_enter(weir_uring *self, int64_t timeout_ns);
+
+static inline bool weir__uring_has_submissions(const weir_uring *self)
+{
+    return self->ring.sq.sqe_tail != *self->ring.sq.khead;
+}
+
+static inline unsigned weir__uring_ready(const weir_uring *self)
+{
+    return io_uring_cq_ready(&self->ring);
+}
+
+/* Provided buffers: uring_buffers.c ---------------------------------------------------------- */
+
+int weir__uring_buffers_open(weir_uring *self);
+void weir__uring_buffers_close(weir_uring *self);
+
+/* Makes up for what was handed on. False: there is not a single one. */
+bool weir__uring_buffers_fill(weir_uring *self);
+
+/* They ran out: there shall be more. */
+void weir__uring_buffers_grow(weir_uring *self);
+
+/* The buffer that the kernel has put something into, or a copy of what is short. */
+weir_buf *weir__uring_buffers_take(weir_uring *self, unsigned number, size_t length);
+
+/* The buffer itself, with nothing in it as far as it knows. */
+weir_buf *weir__uring_buffers_hand_on(weir_uring *self, unsigned number);
+
+/* The buffer of that number, to look at, and to give back, unless it was handed on. */
+const void *weir__uring_buffers_look(const weir_uring *self, unsigned number);
+void weir__uring_buffers_put_back(weir_uring *self, unsigned number);
+
+/* Operations that the kernel performs: uring_ops.c ------------------------------------------- */
+
+/* Whether it can, as things are. */
+bool weir__uring_takes(const weir_uring *self, const weir_io_op *op);
+
+/* Gives it one. For the way in PENDING; else as submit does. */
+int weir__uring_give(weir_uring *self, weir_io_op *op);
+
+/* The same for one of the way in that is armed; when that fails it ends, or is the engine's. */
+void weir__uring_give_or_end(weir_uring *self, weir_io_op *op);
+
+/* Asks for the end of one; and asks for those again that there was no room for. */
+void weir__uring_ask_end(weir_uring *self, weir_io_op *op);
+void weir__uring_ask_again(weir_uring *self);
+
+/* A completion of one. And the end of an open batch. */
+void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigned flags);
+void weir__uring_end_batch(weir_uring *self);
+
+/* The ring is given up: keeps what a completion brought that was not told; and takes back what is
+ * at the kernel, to be given to the next ring, or to be lost. */
+void weir__uring_salvage(weir_uring *self, weir_io_op *op, int code, unsigned flags);
+void weir__uring_reclaim(weir_uring *self, weir_io_op *op);
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* Buffers that the kernel chooses from when there is something to receive. */
+#include "io/uring.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define DEFAULT_BUFFERS 1024
+#define DEFAULT_BYTES 16384
+#define FIRST_WANTED 16
+#define PAGE_BYTES 4096
+
+/* What is shorter is copied, so that whoever keeps a short message does not keep a large buffer. */
+#define MOST_COPIED 1024
+
+static unsigned power_of_two(unsigned at_least)
+{
+    unsigned size = 1;
+    while (size < at_least)
+        size *= 2;
+    return size;
+}
+
+static int allocate(weir_uring_buffers *self)
+{
+    size_t bytes = self->size * sizeof(struct io_uring_buf);
+    self->memory = weir__zalloc(bytes + PAGE_BYTES);
+    self->bufs = weir__zalloc(self->size * sizeof *self->bufs);
+    self->spare = weir__alloc(self->size * sizeof *self->spare);
+    if (self->memory == NULL || self->bufs == NULL || self->spare == NULL)
+        return -ENOMEM;
+    uintptr_t at = ((uintptr_t)self->memory + PAGE_BYTES - 1) & ~(uintptr_t)(PAGE_BYTES - 1);
+    self->ring = (struct io_uring_buf_ring *)at;
+    for (unsigned i = 0; i < self->size; i++)
+        self->spare[i] = (uint16_t)(self->size - 1 - i);
+    self->spare_count = self->size;
+    return 0;
+}
+
+/* Without the ring nothing can be received into it, and the engine receives instead. */
+int weir__uring_buffers_open(weir_uring *uring)
+{
+    weir_uring_buffers *self = &uring->buffers;
+    weir_sys *sys = uring->base.base.sys;
+    unsigned count = uring->config.buffers > 0 ? uring->config.buffers : DEFAULT_BUFFERS;
+    *self = (weir_uring_buffers){ .size = power_of_two(count) };
+    self->bytes = uring->config.buffer_bytes > 0 ? uring->config.buffer_bytes : DEFAULT_BYTES;
+    int code = allocate(self);
+    if (code == 0) {
+        struct io_uring_buf_reg wish = { .ring_addr = (uintptr_t)self->ring,
+                                         .ring_entries = self->size };
+        code = sys->io_uring_register(sys, uring->ring.ring_fd, IORING_REGISTER_PBUF_RING, &wish,
+                                      1);
+    }
+    if (code < 0)
+        weir__uring_buffers_close(uring);
+    return code;
+}
+
+/* The kernel has no use for them any more. */
+void weir__uring_buffers_close(weir_uring *uring)
+{
+    weir_uring_buffers *self = &uring->buffers;
+    for (unsigned i = 0; self->bufs != NULL && i < self->size; i++)
+        weir_buf_release(self->bufs[i]);
+    weir__free(self->memory);
+    weir__free(self->bufs);
+    weir__free(self->spare);
+    *self = (weir_uring_buffers){ 0 };
+}
+
+static void offer(weir_uring_buffers *self, unsigned number)
+{
+    io_uring_buf_ring_add(self->ring, self->bufs[number]->data, self->bytes, (uint16_t)number,
+                          io_uring_buf_ring_mask(self->size), 0);
+    io_uring_buf_ring_advance(self->ring, 1);
+    self->count++;
+}
+
+/* The first time somebody receives, and then from the pool of the loop's thread. */
+bool weir__uring_buffers_fill(weir_uring *uring)
+{
+    weir_uring_buffers *self = &uring->buffers;
+    if (self->wanted == 0)
+        self->wanted = self->size < FIRST_WANTED ? self->size : FIRST_WANTED;
+    while (self->count < self->wanted) {
+        weir_buf *buf = weir_buf_new(self->bytes);
+        if (buf == NULL)
+            break;
+        unsigned number = self->spare[--self->spare_count];
+        self->bufs[number] = buf;
+        offer(self, number);
+    }
+    return self->count > 0;
+}
+
+void weir__uring_buffers_grow(weir_uring *uring)
+{
+    weir_uring_buffers *self = &uring->buffers;
+    weir__io_count(&uring->base.base.counters->exhausted);
+    if (self->wanted < self->size && self->grown_turn != uring->base.base.turn)
+        self->wanted *= 2;
+    self->grown_turn = uring->base.base.turn;
+}
+
+weir_buf *weir__uring_buffers_hand_on(weir_uring *uring, unsigned number)
+{
+    weir_uring_buffers *self = &uring->buffers;
+    weir_buf *buf = self->bufs[number];
+    self->bufs[number] = NULL;
+    self->spare[self->spare_count++] = (uint16_t)number;
+    self->count--;
+    return buf;
+}
+
+weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned number, size_t length)
+{
+    weir_uring_buffers *self = &uring->buffers;
+    weir_buf *copy = length <= MOST_COPIED ? weir_buf_from(self->bufs[number]->data, length) : NULL;
+    if (copy != NULL) {
+        weir__uring_buffers_put_back(uring, number);
+        return copy;
+    }
+    weir_buf *buf = weir__uring_buffers_hand_on(uring, number);
+    buf->writer = (uint32_t)length;
+    return buf;
+}
+
+const void *weir__uring_buffers_look(const weir_uring *uring, unsigned number)
+{
+    return uring->buffers.bufs[number]->data;
+}
+
+void weir__uring_buffers_put_back(weir_uring *uring, unsigned number)
+{
+    weir_uring_buffers *self = &uring->buffers;
+    if (self->bufs[number] == NULL)
+        return;
+    self->count--;
+    offer(self, number);
+}
