@@ -278,7 +278,7 @@ static void hear(world *self, client *who)
         return;
     who->until = who->sent;
     who->there = there;
-    if (who->closed_count > 0)
+    if (who->closed_count > 0 || who->came >= who->until)
         tell_client(who);
     wait_and_note(self, there);
 }

@@ -250,7 +250,7 @@ static options parse(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    static const char *const kinds[] = { "epoll" };
+    static const char *const kinds[] = { "epoll", "uring" };
     options chosen = parse(argc, argv);
     totals sum = { 0 };
     is_terminal = isatty(STDERR_FILENO);
