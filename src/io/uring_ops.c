@@ -72,18 +72,20 @@ static void prepare_accept(struct io_uring_sqe *entry, const weir_io_op *op)
         entry->ioprio |= IORING_ACCEPT_MULTISHOT;
 }
 
-/* The memory for the pieces is read when they are handed over, which nobody does in between. */
+/* The memory for the pieces is read when they are handed over, which nobody does in between. It
+ * does not wait for room: the kernel might put a thread of its own to that. */
 static void prepare_send(weir_uring *self, struct io_uring_sqe *entry, const weir_io_op *op,
                          struct iovec *pieces, int count)
 {
     if (count == 1) {
-        io_uring_prep_send(entry, op->file->fd, pieces->iov_base, pieces->iov_len, MSG_NOSIGNAL);
+        io_uring_prep_send(entry, op->file->fd, pieces->iov_base, pieces->iov_len,
+                           MSG_NOSIGNAL | MSG_DONTWAIT);
         return;
     }
     struct msghdr *header = &self->headers[self->header_count++];
     *header = (struct msghdr){ .msg_iov = pieces, .msg_iovlen = (size_t)count };
     self->piece_count += (unsigned)count;
-    io_uring_prep_sendmsg(entry, op->file->fd, header, MSG_NOSIGNAL);
+    io_uring_prep_sendmsg(entry, op->file->fd, header, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static bool has_room_to_gather(weir_uring *self)
@@ -202,13 +204,14 @@ int weir__uring_give(weir_uring *self, weir_io_op *op)
 
 /* Ending --------------------------------------------------------------------------------------- */
 
-static bool ask_end(weir_uring *self, const weir_io_op *op)
+static bool ask_end(weir_uring *self, weir_io_op *op)
 {
     struct io_uring_sqe *entry = weir__uring_next(self);
     if (entry == NULL)
         return false;
     io_uring_prep_cancel64(entry, weir__uring_name_of(op), 0);
-    entry->user_data = WEIR_URING_NOTHING;
+    entry->user_data = weir__uring_name_of(op) + WEIR_URING_END;
+    op->state |= WEIR_OP_ASKED;
     return true;
 }
 
@@ -235,6 +238,17 @@ static void forget_to_ask(weir_uring *self, const weir_io_op *op)
         place = &(*place)->next_ended;
     if (*place != NULL)
         *place = op->next_ended;
+}
+
+/* Whether the end of it has to wait for the kernel's answer to who asked for that, which names the
+ * operation. */
+static bool waits_for_answer(weir_io_op *op, int code)
+{
+    if (!(op->state & WEIR_OP_ASKED))
+        return false;
+    op->code = code;
+    op->state |= WEIR_OP_ENDED;
+    return true;
 }
 
 /* The kernel is done with it: what its state was. */
@@ -325,6 +339,8 @@ static void go_on(weir_uring *self, weir_io_op *op)
  */
 static void end_armed(weir_uring *self, weir_io_op *op, int code)
 {
+    if (waits_for_answer(op, code))
+        return;
     unsigned state = take_back(self, op);
     bool has_more = weir__kept_has(op->file);
     if (state & WEIR_OP_CANCELLED) {
@@ -455,17 +471,58 @@ static void complete_accept(weir_uring *self, weir_io_op *op, int code, unsigned
 
 /* The way out ---------------------------------------------------------------------------------- */
 
-static void complete_out(weir_uring *self, weir_io_op *op, int code)
+static void wait_for_room(weir_uring *self, weir_io_op *op)
 {
-    bool is_cancelled = take_back(self, op) & WEIR_OP_CANCELLED;
-    bool is_undone = is_refusal(code) || code == -EINTR;
-    if (is_undone && !is_cancelled && op->kind == WEIR_IO_SEND) {
-        if (code == -EAGAIN)
-            op->file->bits &= (uint8_t)~WEIR_FILE_WRITABLE;
+    struct io_uring_sqe *entry = weir__uring_next(self);
+    if (entry == NULL) {
         refuse(self, op);
         return;
     }
-    weir__op_finish(&self->base.base, op, is_undone && is_cancelled ? -ECANCELED : code);
+    io_uring_prep_poll_add(entry, op->file->fd, POLLOUT);
+    begin(op, entry);
+    op->state |= WEIR_OP_WAITS;
+}
+
+/* There is room, or an error that sending finds out. */
+static void send_again(weir_uring *self, weir_io_op *op)
+{
+    int code = give_send(self, op);
+    if (code == -EAGAIN)
+        refuse(self, op);
+    else if (code != WEIR_IO_PENDING)
+        weir__op_finish(&self->base.base, op, code);
+}
+
+static void complete_out(weir_uring *self, weir_io_op *op, int code)
+{
+    if (waits_for_answer(op, code))
+        return;
+    unsigned state = take_back(self, op);
+    bool is_undone = is_refusal(code) || code == -EINTR || (state & WEIR_OP_WAITS && code >= 0);
+    if (is_undone && state & WEIR_OP_CANCELLED)
+        weir__op_finish(&self->base.base, op, -ECANCELED);
+    else if (state & WEIR_OP_WAITS && code >= 0)
+        send_again(self, op);
+    else if (code == -EAGAIN && op->kind == WEIR_IO_SEND)
+        wait_for_room(self, op);
+    else if (is_undone && op->kind == WEIR_IO_SEND)
+        refuse(self, op);
+    else
+        weir__op_finish(&self->base.base, op, code);
+}
+
+/* While an operation is on its way from one state to the next the kernel does not find it. */
+void weir__uring_complete_end(weir_uring *self, weir_io_op *op, int code)
+{
+    self->base.base.news++;
+    op->state &= (uint8_t)~WEIR_OP_ASKED;
+    if (op->state & WEIR_OP_ENDED) {
+        if (self->batch != op)
+            weir__uring_end_batch(self);
+        (weir__op_is_out(op) ? complete_out : end_armed)(self, op, op->code);
+    } else if (code == -ENOENT) {
+        weir__uring_ask_end(self, op);
+    }
 }
 
 void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigned flags)
@@ -508,8 +565,8 @@ void weir__uring_salvage(weir_uring *self, weir_io_op *op, int code, unsigned fl
 
 void weir__uring_reclaim(weir_uring *self, weir_io_op *op)
 {
-    bool is_cancelled = take_back(self, op) & WEIR_OP_CANCELLED;
-    if (is_cancelled)
+    unsigned state = take_back(self, op);
+    if (state & WEIR_OP_CANCELLED)
         weir__op_finish_later(&self->base.base, op, -ECANCELED);
     else if (!weir__op_is_out(op))
         weir__readiness_make_ready(&self->base, op->file);
