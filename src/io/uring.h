@@ -42,6 +42,7 @@ typedef struct weir_uring_buffers {
     uint16_t *spare;                /* numbers without a buffer */
     unsigned size;                  /* of the ring, a power of two */
     unsigned wanted;                /* how many there should be: more when they ran out */
+    unsigned users;                 /* operations that receive into them */
     unsigned count;                 /* how many the kernel has */
     unsigned spare_count;
     uint32_t bytes;      /* how large each is */
@@ -137,7 +138,8 @@ void weir__uring_buffers_close(weir_uring *self);
 /* Makes up for what was handed on. False: there is not a single one. */
 bool weir__uring_buffers_fill(weir_uring *self);
 
-/* They ran out: there shall be more. */
+/* They ran out: there shall be more, up to one for each that receives. Who sends much has to wait
+ * for those that the loop has seen to. */
 void weir__uring_buffers_grow(weir_uring *self);
 
 /* The buffer that the kernel has put something into, or a copy of what is short. */

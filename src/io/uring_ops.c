@@ -96,14 +96,20 @@ static bool has_room_to_gather(weir_uring *self)
     return weir__uring_enter(self, 0) == 0 && self->piece_count == 0;
 }
 
+static bool needs_buffers(const weir_io_op *op)
+{
+    return op->kind == WEIR_IO_RECEIVE || op->kind == WEIR_IO_RECEIVE_DATAGRAM;
+}
+
 /* No event tells the engine what the kernel finds out for itself. */
-static int begin(weir_io_op *op, struct io_uring_sqe *entry)
+static int begin(weir_uring *self, weir_io_op *op, struct io_uring_sqe *entry)
 {
     uint8_t bit = weir__op_is_out(op) ? WEIR_FILE_WRITABLE : WEIR_FILE_READABLE;
     entry->user_data = weir__uring_name_of(op);
     op->state = WEIR_OP_AT_KERNEL;
     op->file->withheld |= bit;
     op->file->bits &= (uint8_t)~bit;
+    self->buffers.users += needs_buffers(op);
     return WEIR_IO_PENDING;
 }
 
@@ -154,7 +160,7 @@ static int give_send(weir_uring *self, weir_io_op *op)
         return -EAGAIN;
     weir__io_count(&self->base.base.counters->sends);
     prepare_send(self, entry, op, pieces, count);
-    return begin(op, entry);
+    return begin(self, op, entry);
 }
 
 static void prepare_connect(struct io_uring_sqe *entry, const weir_io_op *op)
@@ -183,11 +189,6 @@ static void prepare(weir_uring *self, struct io_uring_sqe *entry, const weir_io_
     }
 }
 
-static bool needs_buffers(const weir_io_op *op)
-{
-    return op->kind == WEIR_IO_RECEIVE || op->kind == WEIR_IO_RECEIVE_DATAGRAM;
-}
-
 int weir__uring_give(weir_uring *self, weir_io_op *op)
 {
     if (op->kind == WEIR_IO_SEND)
@@ -199,7 +200,7 @@ int weir__uring_give(weir_uring *self, weir_io_op *op)
     if (entry == NULL)
         return code < 0 ? code : -EAGAIN;
     prepare(self, entry, op);
-    return begin(op, entry);
+    return begin(self, op, entry);
 }
 
 /* Ending --------------------------------------------------------------------------------------- */
@@ -259,6 +260,7 @@ static unsigned take_back(weir_uring *self, weir_io_op *op)
     if (state & (WEIR_OP_CANCELLED | WEIR_OP_PAUSED))
         forget_to_ask(self, op);
     op->state = 0;
+    self->buffers.users -= needs_buffers(op);
     op->file->withheld &= (uint8_t)~bit;
     op->file->bits |= bit; /* as far as anybody knows */
     return state;
@@ -479,7 +481,7 @@ static void wait_for_room(weir_uring *self, weir_io_op *op)
         return;
     }
     io_uring_prep_poll_add(entry, op->file->fd, POLLOUT);
-    begin(op, entry);
+    begin(self, op, entry);
     op->state |= WEIR_OP_WAITS;
 }
 
