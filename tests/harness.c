@@ -236,7 +236,8 @@ bool harness_has_uring(void)
     int code = weir_group_new(&group, &(weir_group_config){ .io = WEIR_IO_URING, .loops = 1 },
                               &error);
     weir_group_free(group);
-    wait_for_threads(threads); /* one asks the kernel, and is gone when it is joined, or soon after */
+    wait_for_threads(
+        threads); /* one asks the kernel, and is gone when it is joined, or soon after */
     if (code < 0 && getenv("WEIR_ACCEPT_NO_URING") == NULL)
         print_error("%s; WEIR_ACCEPT_NO_URING=1 would do without\n", error.message);
     return code == 0 || getenv("WEIR_ACCEPT_NO_URING") == NULL;
