@@ -8,6 +8,10 @@ install(DIRECTORY include/weir DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MAT
 
 # The prefix is where weir.pc is found, so that it may be chosen at install time and moved later.
 file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+set(pc_uring)
+if(WEIR_HAS_URING)
+    set(pc_uring " -luring")
+endif()
 configure_file(cmake/weir.pc.in weir.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/weir.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

@@ -64,11 +64,7 @@ void example_choose_io(const char *program, const char *kind)
         setenv("WEIR_IO", kind, 1);
         return;
     }
-    if (strcmp(kind, "uring") == 0)
-        fprintf(stderr, "%s: this weir has no io_uring; use --io epoll or --io auto\n", program);
-    else
-        fprintf(stderr, "%s: --io: '%s' is none of auto, epoll, uring and blocking\n", program,
-                kind);
+    fprintf(stderr, "%s: --io: '%s' is none of auto, epoll, uring and blocking\n", program, kind);
     exit(2);
 }
 

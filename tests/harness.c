@@ -214,3 +214,34 @@ unsigned harness_log_end(void)
     assert_int_equal(weir_log_set(WEIR_LOG_OFF, NULL, NULL), 0);
     return log_lines;
 }
+
+/* Some of the tests ---------------------------------------------------------------------------- */
+
+/* A program runs those of its tests that WEIR_TEST_FILTER of the environment matches. */
+__attribute__((constructor)) static void take_filter(void)
+{
+    const char *filter = getenv("WEIR_TEST_FILTER");
+    if (filter != NULL)
+        cmocka_set_test_filter(filter);
+}
+
+/* io_uring ----------------------------------------------------------------------------------- */
+
+bool harness_has_uring(void)
+{
+#ifdef WEIR_HAS_URING
+    weir_group *group = NULL;
+    weir_error error;
+    size_t threads = count_entries("/proc/self/task");
+    int code = weir_group_new(&group, &(weir_group_config){ .io = WEIR_IO_URING, .loops = 1 },
+                              &error);
+    weir_group_free(group);
+    wait_for_threads(
+        threads); /* one asks the kernel, and is gone when it is joined, or soon after */
+    if (code < 0 && getenv("WEIR_ACCEPT_NO_URING") == NULL)
+        print_error("%s; WEIR_ACCEPT_NO_URING=1 would do without\n", error.message);
+    return code == 0 || getenv("WEIR_ACCEPT_NO_URING") == NULL;
+#else
+    return false;
+#endif
+}

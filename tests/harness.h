@@ -43,6 +43,10 @@ bool harness_log_has(const char *text);
 /* Ends the keeping; returns how many lines there were. */
 unsigned harness_log_end(void);
 
+/* Whether there is io_uring, to test with. Where there should be, and is refused, true: the tests
+ * then fail, unless WEIR_ACCEPT_NO_URING in the environment says that this is fine. */
+bool harness_has_uring(void);
+
 /* Whether misuse aborts: debug builds. */
 #ifdef WEIR_DEBUG
 #define HARNESS_MISUSE_ABORTS 1

@@ -90,6 +90,17 @@ static void watch_again(weir_uring *self, uint64_t name)
         lose(self, file, code);
 }
 
+/* The kernel passes on what a wake-up says, and does not look. A send to a Unix socket that has no
+ * room wakes its own poll that way: so somebody who waits for room looks. */
+static int look_for_room(weir_uring *self, const weir_io_file *file, int events)
+{
+    weir_sys *sys = self->base.base.sys;
+    struct pollfd room = { .fd = file->fd, .events = POLLOUT };
+    if (!(events & POLLOUT) || file->out == NULL || file->withheld & WEIR_FILE_WRITABLE)
+        return events;
+    return sys->poll(sys, &room, 1, 0) == 0 ? events & ~POLLOUT : events;
+}
+
 static void complete_poll(weir_uring *self, uint64_t name, int code, unsigned flags)
 {
     weir_io_file *file = weir__slots_find(&self->slots, key_of(name));
@@ -107,6 +118,8 @@ static void complete_poll(weir_uring *self, uint64_t name, int code, unsigned fl
         return;
     }
     if (code >= 0)
+        code = look_for_room(self, file, code);
+    if (code > 0)
         weir__readiness_event(&self->base, file, (uint32_t)code);
     if (!has_more)
         watch_again(self, name);
@@ -242,7 +255,11 @@ static void complete_one(weir_uring *self, const struct io_uring_cqe *result)
         if (!(result->flags & IORING_CQE_F_MORE))
             listen_for_wake(self);
     } else if (name != WEIR_URING_NOTHING) {
-        weir__uring_complete_op(self, (weir_io_op *)(uintptr_t)name, result->res, result->flags);
+        weir_io_op *op = (weir_io_op *)(uintptr_t)(name & ~(uint64_t)WEIR_URING_TAGS);
+        if (name & WEIR_URING_END)
+            weir__uring_complete_end(self, op, result->res);
+        else
+            weir__uring_complete_op(self, op, result->res, result->flags);
     }
 }
 
@@ -318,7 +335,7 @@ static void salvage(weir_uring *self)
     unsigned end = io_uring_smp_load_acquire(queue->ktail);
     for (unsigned at = *queue->khead; at != end; at++) {
         const struct io_uring_cqe *result = &queue->cqes[at & queue->ring_mask];
-        if (result->user_data % 2 == 0 && result->user_data > WEIR_URING_WAKE)
+        if (result->user_data > WEIR_URING_TAGS && result->user_data % (WEIR_URING_TAGS + 1) == 0)
             weir__uring_salvage(self, (weir_io_op *)(uintptr_t)result->user_data, result->res,
                                 result->flags);
     }

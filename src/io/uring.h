@@ -42,6 +42,7 @@ typedef struct weir_uring_buffers {
     uint16_t *spare;                /* numbers without a buffer */
     unsigned size;                  /* of the ring, a power of two */
     unsigned wanted;                /* how many there should be: more when they ran out */
+    unsigned users;                 /* operations that receive into them */
     unsigned count;                 /* how many the kernel has */
     unsigned spare_count;
     uint32_t bytes;      /* how large each is */
@@ -74,11 +75,13 @@ typedef struct weir_uring {
     struct msghdr headers[WEIR_URING_HEADERS];
 } weir_uring;
 
-/* What a submission is called. The others are operations by their address, and files by their slot:
- * odd numbers. */
+/* What a submission is called. The others are operations by their address, or behind that when it
+ * is about their end, and files by their slot: odd numbers. */
 enum {
     WEIR_URING_NOTHING = 2, /* nobody wants to know */
     WEIR_URING_WAKE = 4,
+    WEIR_URING_END = 2, /* added to an operation's address */
+    WEIR_URING_TAGS = 7,
 };
 
 /* The state of an operation. */
@@ -87,6 +90,9 @@ enum {
     WEIR_OP_CANCELLED = 2, /* its owner does not want it any more */
     WEIR_OP_PAUSED = 4,    /* we have cancelled it, and it goes on when it has ended */
     WEIR_OP_REFUSED = 8,   /* the kernel does not perform it itself */
+    WEIR_OP_ASKED = 16,    /* the kernel was asked to end it, and has not answered */
+    WEIR_OP_ENDED = 32,    /* it did end it, and the answer is still to come */
+    WEIR_OP_WAITS = 64,    /* it is a send that waits for room */
 };
 
 static inline weir_uring *weir__uring_of(weir_io *io)
@@ -132,7 +138,8 @@ void weir__uring_buffers_close(weir_uring *self);
 /* Makes up for what was handed on. False: there is not a single one. */
 bool weir__uring_buffers_fill(weir_uring *self);
 
-/* They ran out: there shall be more. */
+/* They ran out: there shall be more, up to one for each that receives. Who sends much has to wait
+ * for those that the loop has seen to. */
 void weir__uring_buffers_grow(weir_uring *self);
 
 /* The buffer that the kernel has put something into, or a copy of what is short. */
@@ -160,8 +167,10 @@ void weir__uring_give_or_end(weir_uring *self, weir_io_op *op);
 void weir__uring_ask_end(weir_uring *self, weir_io_op *op);
 void weir__uring_ask_again(weir_uring *self);
 
-/* A completion of one. And the end of an open batch. */
+/* A completion of one; the kernel's answer to who asked for its end; and the end of an open batch.
+ */
 void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigned flags);
+void weir__uring_complete_end(weir_uring *self, weir_io_op *op, int code);
 void weir__uring_end_batch(weir_uring *self);
 
 /* The ring is given up: keeps what a completion brought that was not told; and takes back what is

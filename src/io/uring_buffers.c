@@ -45,7 +45,7 @@ int weir__uring_buffers_open(weir_uring *uring)
     weir_uring_buffers *self = &uring->buffers;
     weir_sys *sys = uring->base.base.sys;
     unsigned count = uring->config.buffers > 0 ? uring->config.buffers : DEFAULT_BUFFERS;
-    *self = (weir_uring_buffers){ .size = power_of_two(count) };
+    self->size = power_of_two(count);
     self->bytes = uring->config.buffer_bytes > 0 ? uring->config.buffer_bytes : DEFAULT_BYTES;
     int code = allocate(self);
     if (code == 0) {
@@ -68,7 +68,7 @@ void weir__uring_buffers_close(weir_uring *uring)
     weir__free(self->memory);
     weir__free(self->bufs);
     weir__free(self->spare);
-    *self = (weir_uring_buffers){ 0 };
+    *self = (weir_uring_buffers){ .users = self->users };
 }
 
 static void offer(weir_uring_buffers *self, unsigned number)
@@ -100,7 +100,8 @@ void weir__uring_buffers_grow(weir_uring *uring)
 {
     weir_uring_buffers *self = &uring->buffers;
     weir__io_count(&uring->base.base.counters->exhausted);
-    if (self->wanted < self->size && self->grown_turn != uring->base.base.turn)
+    if (self->wanted < self->size && self->wanted < self->users &&
+        self->grown_turn != uring->base.base.turn)
         self->wanted *= 2;
     self->grown_turn = uring->base.base.turn;
 }

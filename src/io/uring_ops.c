@@ -72,18 +72,20 @@ static void prepare_accept(struct io_uring_sqe *entry, const weir_io_op *op)
         entry->ioprio |= IORING_ACCEPT_MULTISHOT;
 }
 
-/* The memory for the pieces is read when they are handed over, which nobody does in between. */
+/* The memory for the pieces is read when they are handed over, which nobody does in between. It
+ * does not wait for room: the kernel might put a thread of its own to that. */
 static void prepare_send(weir_uring *self, struct io_uring_sqe *entry, const weir_io_op *op,
                          struct iovec *pieces, int count)
 {
     if (count == 1) {
-        io_uring_prep_send(entry, op->file->fd, pieces->iov_base, pieces->iov_len, MSG_NOSIGNAL);
+        io_uring_prep_send(entry, op->file->fd, pieces->iov_base, pieces->iov_len,
+                           MSG_NOSIGNAL | MSG_DONTWAIT);
         return;
     }
     struct msghdr *header = &self->headers[self->header_count++];
     *header = (struct msghdr){ .msg_iov = pieces, .msg_iovlen = (size_t)count };
     self->piece_count += (unsigned)count;
-    io_uring_prep_sendmsg(entry, op->file->fd, header, MSG_NOSIGNAL);
+    io_uring_prep_sendmsg(entry, op->file->fd, header, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static bool has_room_to_gather(weir_uring *self)
@@ -94,14 +96,20 @@ static bool has_room_to_gather(weir_uring *self)
     return weir__uring_enter(self, 0) == 0 && self->piece_count == 0;
 }
 
+static bool needs_buffers(const weir_io_op *op)
+{
+    return op->kind == WEIR_IO_RECEIVE || op->kind == WEIR_IO_RECEIVE_DATAGRAM;
+}
+
 /* No event tells the engine what the kernel finds out for itself. */
-static int begin(weir_io_op *op, struct io_uring_sqe *entry)
+static int begin(weir_uring *self, weir_io_op *op, struct io_uring_sqe *entry)
 {
     uint8_t bit = weir__op_is_out(op) ? WEIR_FILE_WRITABLE : WEIR_FILE_READABLE;
     entry->user_data = weir__uring_name_of(op);
     op->state = WEIR_OP_AT_KERNEL;
     op->file->withheld |= bit;
     op->file->bits &= (uint8_t)~bit;
+    self->buffers.users += needs_buffers(op);
     return WEIR_IO_PENDING;
 }
 
@@ -152,7 +160,7 @@ static int give_send(weir_uring *self, weir_io_op *op)
         return -EAGAIN;
     weir__io_count(&self->base.base.counters->sends);
     prepare_send(self, entry, op, pieces, count);
-    return begin(op, entry);
+    return begin(self, op, entry);
 }
 
 static void prepare_connect(struct io_uring_sqe *entry, const weir_io_op *op)
@@ -181,11 +189,6 @@ static void prepare(weir_uring *self, struct io_uring_sqe *entry, const weir_io_
     }
 }
 
-static bool needs_buffers(const weir_io_op *op)
-{
-    return op->kind == WEIR_IO_RECEIVE || op->kind == WEIR_IO_RECEIVE_DATAGRAM;
-}
-
 int weir__uring_give(weir_uring *self, weir_io_op *op)
 {
     if (op->kind == WEIR_IO_SEND)
@@ -197,18 +200,19 @@ int weir__uring_give(weir_uring *self, weir_io_op *op)
     if (entry == NULL)
         return code < 0 ? code : -EAGAIN;
     prepare(self, entry, op);
-    return begin(op, entry);
+    return begin(self, op, entry);
 }
 
 /* Ending --------------------------------------------------------------------------------------- */
 
-static bool ask_end(weir_uring *self, const weir_io_op *op)
+static bool ask_end(weir_uring *self, weir_io_op *op)
 {
     struct io_uring_sqe *entry = weir__uring_next(self);
     if (entry == NULL)
         return false;
     io_uring_prep_cancel64(entry, weir__uring_name_of(op), 0);
-    entry->user_data = WEIR_URING_NOTHING;
+    entry->user_data = weir__uring_name_of(op) + WEIR_URING_END;
+    op->state |= WEIR_OP_ASKED;
     return true;
 }
 
@@ -237,6 +241,17 @@ static void forget_to_ask(weir_uring *self, const weir_io_op *op)
         *place = op->next_ended;
 }
 
+/* Whether the end of it has to wait for the kernel's answer to who asked for that, which names the
+ * operation. */
+static bool waits_for_answer(weir_io_op *op, int code)
+{
+    if (!(op->state & WEIR_OP_ASKED))
+        return false;
+    op->code = code;
+    op->state |= WEIR_OP_ENDED;
+    return true;
+}
+
 /* The kernel is done with it: what its state was. */
 static unsigned take_back(weir_uring *self, weir_io_op *op)
 {
@@ -245,6 +260,7 @@ static unsigned take_back(weir_uring *self, weir_io_op *op)
     if (state & (WEIR_OP_CANCELLED | WEIR_OP_PAUSED))
         forget_to_ask(self, op);
     op->state = 0;
+    self->buffers.users -= needs_buffers(op);
     op->file->withheld &= (uint8_t)~bit;
     op->file->bits |= bit; /* as far as anybody knows */
     return state;
@@ -325,6 +341,8 @@ static void go_on(weir_uring *self, weir_io_op *op)
  */
 static void end_armed(weir_uring *self, weir_io_op *op, int code)
 {
+    if (waits_for_answer(op, code))
+        return;
     unsigned state = take_back(self, op);
     bool has_more = weir__kept_has(op->file);
     if (state & WEIR_OP_CANCELLED) {
@@ -455,17 +473,58 @@ static void complete_accept(weir_uring *self, weir_io_op *op, int code, unsigned
 
 /* The way out ---------------------------------------------------------------------------------- */
 
-static void complete_out(weir_uring *self, weir_io_op *op, int code)
+static void wait_for_room(weir_uring *self, weir_io_op *op)
 {
-    bool is_cancelled = take_back(self, op) & WEIR_OP_CANCELLED;
-    bool is_undone = is_refusal(code) || code == -EINTR;
-    if (is_undone && !is_cancelled && op->kind == WEIR_IO_SEND) {
-        if (code == -EAGAIN)
-            op->file->bits &= (uint8_t)~WEIR_FILE_WRITABLE;
+    struct io_uring_sqe *entry = weir__uring_next(self);
+    if (entry == NULL) {
         refuse(self, op);
         return;
     }
-    weir__op_finish(&self->base.base, op, is_undone && is_cancelled ? -ECANCELED : code);
+    io_uring_prep_poll_add(entry, op->file->fd, POLLOUT);
+    begin(self, op, entry);
+    op->state |= WEIR_OP_WAITS;
+}
+
+/* There is room, or an error that sending finds out. */
+static void send_again(weir_uring *self, weir_io_op *op)
+{
+    int code = give_send(self, op);
+    if (code == -EAGAIN)
+        refuse(self, op);
+    else if (code != WEIR_IO_PENDING)
+        weir__op_finish(&self->base.base, op, code);
+}
+
+static void complete_out(weir_uring *self, weir_io_op *op, int code)
+{
+    if (waits_for_answer(op, code))
+        return;
+    unsigned state = take_back(self, op);
+    bool is_undone = is_refusal(code) || code == -EINTR || (state & WEIR_OP_WAITS && code >= 0);
+    if (is_undone && state & WEIR_OP_CANCELLED)
+        weir__op_finish(&self->base.base, op, -ECANCELED);
+    else if (state & WEIR_OP_WAITS && code >= 0)
+        send_again(self, op);
+    else if (code == -EAGAIN && op->kind == WEIR_IO_SEND)
+        wait_for_room(self, op);
+    else if (is_undone && op->kind == WEIR_IO_SEND)
+        refuse(self, op);
+    else
+        weir__op_finish(&self->base.base, op, code);
+}
+
+/* While an operation is on its way from one state to the next the kernel does not find it. */
+void weir__uring_complete_end(weir_uring *self, weir_io_op *op, int code)
+{
+    self->base.base.news++;
+    op->state &= (uint8_t)~WEIR_OP_ASKED;
+    if (op->state & WEIR_OP_ENDED) {
+        if (self->batch != op)
+            weir__uring_end_batch(self);
+        (weir__op_is_out(op) ? complete_out : end_armed)(self, op, op->code);
+    } else if (code == -ENOENT) {
+        weir__uring_ask_end(self, op);
+    }
 }
 
 void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigned flags)
@@ -508,8 +567,8 @@ void weir__uring_salvage(weir_uring *self, weir_io_op *op, int code, unsigned fl
 
 void weir__uring_reclaim(weir_uring *self, weir_io_op *op)
 {
-    bool is_cancelled = take_back(self, op) & WEIR_OP_CANCELLED;
-    if (is_cancelled)
+    unsigned state = take_back(self, op);
+    if (state & WEIR_OP_CANCELLED)
         weir__op_finish_later(&self->base.base, op, -ECANCELED);
     else if (!weir__op_is_out(op))
         weir__readiness_make_ready(&self->base, op->file);

@@ -29,6 +29,12 @@ static const backend backends[] = {
     { "uring", WEIR_IO_URING },
 };
 
+/* What it is instead, where there is no io_uring. */
+static inline const backend *there_is(const backend *wanted)
+{
+    return wanted->io == WEIR_IO_URING && !harness_has_uring() ? &backends[0] : wanted;
+}
+
 static inline weir_group *open_group(const weir_group_config *config)
 {
     weir_group *group = NULL;

@@ -565,7 +565,7 @@ int main(void)
         try_cases(no_memory_in_the_middle_of_a_batch),
         try_loop_cases(the_owner_is_freed_inside_a_final_on_done),
         try_cases(the_owner_is_freed_while_it_is_ready),
-        io_cases(closed_inside_on_done_of_the_other_direction),
+        try_cases(closed_inside_on_done_of_the_other_direction),
         io_cases(closed_inside_on_done_of_a_one_shot_receive),
 #if HARNESS_MISUSE_ABORTS
         io_cases(misuse_aborts),

@@ -207,6 +207,7 @@ static void children_live_without_their_listener(void **state)
     (void)state;
     server *self = open_server(TCP);
     self->is_echo = true;
+    settle_calls(self->listener); /* which has seen that */
     int peer = peer_connect(&self->address);
     wait_for_children(self, 1);
     assert_int_equal(close_it(self->listener), 0);
@@ -218,6 +219,7 @@ static void children_live_without_their_listener(void **state)
     /* One of them closes it. */
     self = open_server(TCP);
     self->then = close_listener;
+    settle_calls(self->listener);
     peer = peer_connect(&self->address);
     wait_for_close(self->listener);
     close(peer);
@@ -581,6 +583,7 @@ static void children_of_a_group_that_has_ended_are_closed(void **state)
     assert_int_equal(weir_group_shutdown(other, 0, 10000), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(other)), 0);
     group = other; /* where children are put */
+    settle_calls(self->listener);
     for (unsigned i = 1; i <= 3; i++) {
         int peer = peer_connect(&self->address);
         peer_expect_over(peer);

@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: MIT */
+/* What io_uring does otherwise than backends that try: what comes too late is kept, buffers run
+ * out, bursts are held up. */
+#include "io/ops.h"
+
+static weir_io *other_io; /* an epoll to move to */
+static weir_io_counters other_counters;
+
+#define uring_case(name)                                                                           \
+    {                                                                                              \
+#name, name, open_uring_case, close_backend, &backends[URING]                              \
+    }
+
+static weir_uring_config wish;
+
+static int open_uring_with(weir_sys *with, weir_io_counters *of, weir_io **out)
+{
+    weir__uring_hide(0);
+    return weir__uring_open(with, of, &wish, out);
+}
+
+static int open_uring_case(void **state)
+{
+    wish = (weir_uring_config){ 0 };
+    backends[URING].open = open_uring_with;
+    return open_backend(state);
+}
+
+/* Another ring, as small as it gets. */
+static void open_small(unsigned entries, unsigned buffers, unsigned bytes)
+{
+    io->type->close(io);
+    io->type->destroy(io);
+    wish = (weir_uring_config){ .entries = entries, .buffers = buffers, .buffer_bytes = bytes };
+    assert_int_equal(open_uring_with(&kernel.calls, &counters, &io), 0);
+}
+
+static void open_other(void)
+{
+    assert_int_equal(weir__epoll_open(&kernel.calls, &other_counters, &other_io), 0);
+}
+
+static void close_other(void)
+{
+    other_io->type->close(other_io);
+    other_io->type->destroy(other_io);
+}
+
+static void move_to_other(owner *self)
+{
+    io->type->detach(io, &self->file);
+    own_at(other_io, self, self->file.fd);
+}
+
+#define OTHER_UNTIL(condition)                                                                     \
+    do {                                                                                           \
+        for (int turns_ = 0; !(condition); turns_++) {                                             \
+            assert_true(turns_ < 1000);                                                            \
+            turn_for(other_io, SECOND_NS / 100);                                                   \
+        }                                                                                          \
+    } while (0)
+
+static bool is_uring(void)
+{
+    return current == &backends[URING];
+}
+
+/* The kernel has something to tell, and nobody was told. */
+static void let_it_come(void)
+{
+    for (int i = 0; i < 1000 && !has_results(); i++)
+        assert_true(poll_for(io, SECOND_NS / 100) >= 0);
+    assert_true(has_results());
+}
+
+/* What comes too late ----------------------------------------------------------------------------
+ */
+
+static void bytes_that_raced_a_cancel_are_told_next(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    for (int is_multishot = 0; is_multishot <= 1; is_multishot++) {
+        owner a = { .name = "a" };
+        int peer = own_half_of_pair(&a);
+        a.in.op.is_multishot = is_multishot;
+        assert_int_equal(submit(&a.in, WEIR_IO_RECEIVE), WEIR_IO_PENDING);
+        turn();
+        write_all(peer, "one", 3);
+        let_it_come();
+        cancel(&a.in);
+        TURN_UNTIL(a.in.finals == 1);
+        assert_story("a<ECANCELED.");
+        write_all(peer, "two", 3);
+        receive_always(&a);
+        TURN_UNTIL(a.received_length == 6);
+        assert_received(&a, "onetwo", 6);
+        close_owner(&a);
+        close(peer);
+    }
+}
+
+/* Large ones are the buffers of the ring themselves, small ones copies. */
+static void what_is_kept_goes_to_another_backend(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    open_other();
+    for (size_t length = 5; length <= 50000; length *= 10) {
+        owner a = { .name = "a" };
+        int peer = own_half_of_pair(&a);
+        receive_always(&a);
+        turn();
+        write_all(peer, pattern(length), length);
+        let_it_come();
+        cancel(&a.in);
+        TURN_UNTIL(a.in.finals == 1);
+        assert_int_equal(a.received_length, 0);
+        move_to_other(&a);
+        write_all(peer, "end", 3);
+        receive_once(&a);
+        OTHER_UNTIL(a.in.finals == 2);
+        assert_true(a.received_length > 0);
+        receive_always(&a);
+        OTHER_UNTIL(a.received_length == length + 3);
+        assert_memory_equal(a.received, pattern(length), length);
+        assert_memory_equal(a.received + length, "end", 3);
+        close_owner(&a);
+        close(peer);
+    }
+    close_other();
+}
+
+static void what_is_kept_goes_into_a_pipe(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    int ends[2];
+    char bytes[16];
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    owner a = { .name = "a" };
+    int peer = own_half_of_pair(&a);
+    receive_always(&a);
+    turn();
+    write_all(peer, "kept", 4);
+    let_it_come();
+    cancel(&a.in);
+    TURN_UNTIL(a.in.finals == 1);
+    write_all(peer, "more", 4);
+    for (size_t at = 0; at < 8; at += (size_t)a.in.last) {
+        a.in.op.is_multishot = false;
+        a.in.op.splice.fd = ends[1];
+        a.in.op.splice.length = 3;
+        int finals = a.in.finals;
+        assert_int_equal(submit(&a.in, WEIR_IO_SPLICE_IN), WEIR_IO_PENDING);
+        TURN_UNTIL(a.in.finals > finals);
+        assert_true(a.in.last > 0);
+    }
+    assert_int_equal(read(ends[0], bytes, sizeof bytes), 8);
+    assert_memory_equal(bytes, "keptmore", 8);
+    close(ends[0]);
+    close(ends[1]);
+    close_owner(&a);
+    close(peer);
+}
+
+static void what_is_kept_is_dropped_with_its_file(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    owner a = { .name = "a" };
+    int peer = own_half_of_pair(&a);
+    receive_always(&a);
+    turn();
+    write_all(peer, pattern(5000), 5000);
+    let_it_come();
+    close_owner(&a); /* nothing is left, says the end of the case */
+    close(peer);
+}
+
+/* A reset behind what is kept comes behind it. */
+static void an_error_behind_what_is_kept_is_not_lost(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    owner a = { .name = "a" };
+    int peer = own_server_end(&a);
+    receive_always(&a);
+    turn();
+    write_all(peer, "last", 4);
+    let_it_come();
+    reset(peer);
+    wait_for(&a, POLLHUP);
+    cancel(&a.in);
+    TURN_UNTIL(a.in.finals == 1);
+    assert_int_equal(a.in.last, -ECANCELED);
+    receive_once(&a);
+    TURN_UNTIL(a.in.finals == 2);
+    assert_received(&a, "last", 4);
+    receive_once(&a);
+    TURN_UNTIL(a.in.finals == 3);
+    assert_int_equal(a.in.last, -ECONNRESET);
+    disown(&a);
+}
+
+/* Connections ------------------------------------------------------------------------------------
+ */
+
+#define CLIENTS 40
+
+static void connect_many(const owner *self, int *clients)
+{
+    for (int i = 0; i < CLIENTS; i++) {
+        struct sockaddr_in address = name_of(self->file.fd);
+        clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(clients[i], (struct sockaddr *)&address, sizeof address), 0);
+    }
+}
+
+static int listen_for_many(void)
+{
+    int fd = listen_on_loopback();
+    assert_int_equal(listen(fd, CLIENTS), 0);
+    return fd;
+}
+
+static void close_many(owner *self, int *clients)
+{
+    for (int i = 0; i < CLIENTS; i++) {
+        if (i < self->in.results)
+            close(self->accepted[i]);
+        close(clients[i]);
+    }
+}
+
+static int accepted_of(const owner *self)
+{
+    return self->in.results - self->in.finals;
+}
+
+static void a_burst_is_told_by_and_by(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    int clients[CLIENTS];
+    owner a = { .name = "a" };
+    own(&a, listen_for_many());
+    accept_always(&a);
+    turn();
+    connect_many(&a, clients);
+    while (accepted_of(&a) < CLIENTS)
+        assert_in_range(turn_for(io, SECOND_NS), 0, WEIR_IO_BATCH);
+    assert_in_range(a.in.batches, 3, CLIENTS);
+    for (int i = 0; i < CLIENTS; i++) { /* in their order */
+        struct sockaddr_in peer, own;
+        socklen_t length = sizeof peer;
+        assert_int_equal(getpeername(a.accepted[i], (struct sockaddr *)&peer, &length), 0);
+        own = name_of(clients[i]);
+        assert_int_equal(peer.sin_port, own.sin_port);
+    }
+    close_many(&a, clients);
+    close_owner(&a);
+}
+
+static void connections_that_raced_a_cancel_are_told_next(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    open_other();
+    for (int is_moving = 0; is_moving <= 1; is_moving++) {
+        int clients[CLIENTS];
+        owner a = { .name = "a" };
+        own(&a, listen_for_many());
+        accept_always(&a);
+        turn();
+        connect_many(&a, clients);
+        let_it_come();
+        cancel(&a.in);
+        TURN_UNTIL(a.in.finals == 1);
+        assert_story("a+ECANCELED.");
+        a.in.results = a.in.finals = 0;
+        if (is_moving)
+            move_to_other(&a);
+        accept_always(&a);
+        while (accepted_of(&a) < CLIENTS)
+            assert_in_range(turn_for(a.at, SECOND_NS), 0, WEIR_IO_BATCH);
+        close_many(&a, clients);
+        close_owner(&a);
+    }
+    close_other();
+}
+
+static void connections_that_are_kept_are_closed_with_the_listener(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    int clients[CLIENTS];
+    char byte;
+    owner a = { .name = "a" };
+    own(&a, listen_for_many());
+    accept_always(&a);
+    turn();
+    connect_many(&a, clients);
+    let_it_come();
+    close_owner(&a);
+    for (int i = 0; i < CLIENTS; i++) {
+        assert_true(recv(clients[i], &byte, 1, 0) <= 0);
+        close(clients[i]);
+    }
+}
+
+static void what_does_not_listen_is_told_so(void **state)
+{
+    (void)state;
+    owner a = { .name = "a" };
+    own(&a, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    accept_always(&a);
+    TURN_UNTIL(a.in.finals == 1);
+    assert_story("a+EINVAL.");
+    disown(&a);
+}
+
+/* Too few of everything ---------------------------------------------------------------------------
+ */
+
+#define FILES 48
+
+static void owners_with(owner *all, int *peers, int count)
+{
+    for (int i = 0; i < count; i++) {
+        all[i].name = "";
+        peers[i] = own_half_of_pair(&all[i]);
+        receive_always(&all[i]);
+    }
+    turn();
+}
+
+static void close_owners(owner *all, const int *peers, int count)
+{
+    for (int i = 0; i < count; i++) {
+        close_owner(&all[i]);
+        close(peers[i]);
+    }
+    free(all);
+}
+
+static bool have_received(const owner *all, int count, size_t length)
+{
+    for (int i = 0; i < count; i++) {
+        if (all[i].received_length < length)
+            return false;
+    }
+    return true;
+}
+
+static void echo_over_many(size_t length)
+{
+    int peers[FILES];
+    owner *all = calloc(FILES, sizeof *all);
+    owners_with(all, peers, FILES);
+    for (int round = 1; round <= 5; round++) {
+        for (int i = 0; i < FILES; i++)
+            write_all(peers[i], pattern(length * 5) + (size_t)(round - 1) * length, length);
+        TURN_UNTIL(have_received(all, FILES, length * (size_t)round));
+        story_length = 0;
+    }
+    for (int i = 0; i < FILES; i++)
+        assert_received(&all[i], pattern(length * 5), length * 5);
+    close_owners(all, peers, FILES);
+}
+
+static void buffers_that_run_out_lose_nothing(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    open_small(0, 2, 1024);
+    echo_over_many(3000);
+    assert_true(value_of(&counters.exhausted) > 0);
+}
+
+static void a_short_queue_is_handed_over_in_between(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    open_small(1, 0, 0);
+    echo_over_many(3000);
+}
+
+/* More results than the kernel has room for: they wait there. */
+static void completions_that_overflow_are_not_lost(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    enum { MANY = 300 };
+    open_small(2, 0, 0);
+    int peers[MANY];
+    owner *all = calloc(MANY, sizeof *all);
+    owners_with(all, peers, MANY);
+    for (int i = 0; i < MANY; i++)
+        write_all(peers[i], "hello", 5);
+    for (int turns = 0; !have_received(all, MANY, 5); turns++) {
+        assert_true(turns < 1000);
+        turn_for(io, SECOND_NS / 100);
+        story_length = 0;
+    }
+    close_owners(all, peers, MANY);
+}
+
+/* The user keeps what came: the next ones get others. */
+static void kept_buffers_do_not_stop_it(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    open_small(0, 2, 2048);
+    weir_pool_stats before, after;
+    owner a = { .name = "a" };
+    int peer = own_half_of_pair(&a);
+    receive_always(&a);
+    turn();
+    weir_pool_get_stats(&before);
+    for (int i = 1; i <= 20; i++) {
+        write_all(peer, pattern(2000), 2000);
+        TURN_UNTIL(a.received_length == (size_t)i * 2000);
+    }
+    weir_pool_get_stats(&after);
+    assert_true(after.used_blocks <= before.used_blocks + 2);
+    story_length = 0;
+    close_owner(&a);
+    close(peer);
+}
+
+/* Without memory it ends as everywhere, and what came is there for the next. */
+static void without_memory_nothing_is_lost(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    open_small(0, 1, 1024);
+    owner a = { .name = "a" };
+    int peer = own_half_of_pair(&a);
+    receive_always(&a);
+    turn();
+    harness_fail_nth("pool", 1, -ENOMEM);
+    write_all(peer, pattern(6000), 6000);
+    for (int turns = 0; a.received_length < 6000; turns++) {
+        assert_true(turns < 1000);
+        turn_for(io, SECOND_NS / 100);
+        if (!a.in.is_pending) {
+            assert_int_equal(a.in.last, -ENOMEM);
+            harness_fail_end();
+            receive_always(&a);
+        }
+    }
+    harness_fail_end();
+    assert_received(&a, pattern(6000), 6000);
+    story_length = 0;
+    close_owner(&a);
+    close(peer);
+}
+
+/* Sending -----------------------------------------------------------------------------------------
+ */
+
+static void a_send_is_gathered_into_one(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    char bytes[64];
+    owner a = { .name = "a", .piece_length = 3 };
+    int peer = own_half_of_pair(&a);
+    assert_int_equal(send_bytes(&a, "twelve bytes", 12), WEIR_IO_PENDING);
+    TURN_UNTIL(a.out.finals == 1);
+    assert_int_equal(a.out.last, 12);
+    assert_int_equal(recv(peer, bytes, sizeof bytes, 0), 12);
+    assert_memory_equal(bytes, "twelve bytes", 12);
+    assert_int_equal(kernel.sends, 0);
+    story_length = 0;
+    close_owner(&a);
+    close(peer);
+}
+
+static void a_send_waits_for_room(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    owner a = { .name = "a" };
+    int peer = own_half_of_pair(&a);
+    fill(a.file.fd);
+    assert_int_equal(send_bytes(&a, "x", 1), WEIR_IO_PENDING);
+    for (int i = 0; i < 20; i++)
+        turn();
+    assert_story("");
+    assert_quiet();
+    drain(peer);
+    TURN_UNTIL(a.out.finals == 1);
+    assert_story("a>1.");
+    fill(a.file.fd);
+    assert_int_equal(send_bytes(&a, "x", 1), WEIR_IO_PENDING);
+    turn();
+    cancel(&a.out);
+    TURN_UNTIL(a.out.finals == 2);
+    assert_story("a>ECANCELED.");
+    close_owner(&a);
+    close(peer);
+}
+
+static int cut_send(void *arg, const char *call, size_t *length)
+{
+    (void)arg;
+    if (length != NULL && (strcmp(call, "send") == 0 || strcmp(call, "sendmsg") == 0))
+        *length = 5;
+    return 0;
+}
+
+static void short_sends_are_told_as_they_are(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    char bytes[64];
+    owner a = { .name = "a" };
+    int peer = own_half_of_pair(&a);
+    weir_fault_set(cut_send, NULL);
+    for (size_t piece = 0; piece <= 4; piece += 4) {
+        a.piece_length = piece;
+        assert_int_equal(send_bytes(&a, "twelve bytes", 12), WEIR_IO_PENDING);
+        TURN_UNTIL(!a.out.is_pending);
+        assert_int_equal(a.out.last, 5);
+        assert_int_equal(recv(peer, bytes, sizeof bytes, 0), 5);
+        assert_memory_equal(bytes, "twelv", 5);
+    }
+    weir_fault_set(NULL, NULL);
+    story_length = 0;
+    close_owner(&a);
+    close(peer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        uring_case(bytes_that_raced_a_cancel_are_told_next),
+        uring_case(what_is_kept_goes_to_another_backend),
+        uring_case(what_is_kept_goes_into_a_pipe),
+        uring_case(what_is_kept_is_dropped_with_its_file),
+        uring_case(an_error_behind_what_is_kept_is_not_lost),
+        uring_case(a_burst_is_told_by_and_by),
+        uring_case(connections_that_raced_a_cancel_are_told_next),
+        uring_case(connections_that_are_kept_are_closed_with_the_listener),
+        uring_case(what_does_not_listen_is_told_so),
+        uring_case(buffers_that_run_out_lose_nothing),
+        uring_case(a_short_queue_is_handed_over_in_between),
+        uring_case(completions_that_overflow_are_not_lost),
+        uring_case(kept_buffers_do_not_stop_it),
+        uring_case(without_memory_nothing_is_lost),
+        uring_case(a_send_is_gathered_into_one),
+        uring_case(a_send_waits_for_room),
+        uring_case(short_sends_are_told_as_they_are),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/* What the kernel refuses of io_uring. */
+#include "io/ops.h"
+
+static bool is_uring(void)
+{
+    return current == &backends[URING];
+}
+
+/* Each call that can fail does, in turn: a code, and nothing is left. */
+static void opening_fails_at_every_call(void **state)
+{
+    (void)state;
+    if (!harness_has_uring())
+        skip();
+    sys = weir__sys_linux();
+    static const int failures[] = { -ENOMEM, -EMFILE, -EPERM };
+    weir__uring_features(sys); /* is asked once */
+    for (size_t i = 0; i < COUNT_OF(failures); i++) {
+        unsigned nth = 1, made;
+        for (;; nth++) {
+            weir_io *opened = NULL;
+            weir_io_counters counts = { 0 };
+            harness_fail_nth(NULL, nth, failures[i]);
+            int code = open_uring(sys, &counts, &opened);
+            made = harness_fail_end();
+            if (code == 0) {
+                opened->type->close(opened);
+                opened->type->destroy(opened);
+            } else {
+                assert_null(opened);
+            }
+            if (made < nth)
+                break;
+        }
+        assert_true(nth > 4);
+    }
+}
+
+/* Tenth of the rings is one too many for the limit of locked memory. */
+static int fail_eleventh(void *arg, const char *call, size_t *length)
+{
+    (void)length;
+    return strcmp(call, "io_uring_setup") == 0 && ++*(int *)arg > 10 ? -ENOMEM : 0;
+}
+
+static int do_nothing(weir_task *task)
+{
+    (void)task;
+    return 0;
+}
+
+static void who_starts_a_loop_is_told_that_it_has_no_ring(void **state)
+{
+    (void)state;
+    if (!harness_has_uring())
+        skip();
+    enum { LOOPS = 12 };
+    weir_group *group = NULL;
+    weir_task tasks[LOOPS];
+    int rings = 0;
+    assert_int_equal(
+        weir_group_new(
+            &group,
+            &(weir_group_config){ .io = WEIR_IO_URING, .loops = LOOPS, .watchdog_ms = WEIR_OFF },
+            NULL),
+        0);
+    weir_fault_set(fail_eleventh, &rings);
+    for (size_t i = 0; i < LOOPS; i++) {
+        tasks[i] = (weir_task){ .run = do_nothing };
+        assert_int_equal(weir_executor_post(weir_group_at(group, i), &tasks[i]),
+                         i < 10 ? 0 : -ENOMEM);
+    }
+    weir_fault_set(NULL, NULL);
+    assert_int_equal(weir_executor_post(weir_group_at(group, 11), &tasks[11]), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    weir_group_free(group);
+}
+
+/* A ring that is of no use any more -------------------------------------------------------------
+ */
+
+static void rebuild(void)
+{
+    harness_log_begin(WEIR_LOG_OFF);
+    assert_int_equal(io->type->rebuild(io), 0);
+    harness_log_end();
+}
+
+static void break_ring(void)
+{
+    harness_fail_nth("io_uring_enter", 1, -EBADF);
+    assert_int_equal(io->type->poll(io, 0), -EBADF);
+    harness_fail_end();
+    assert_int_equal(io->type->poll(io, 0), -EBADF);
+}
+
+static void what_came_before_the_ring_broke_is_told(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    owner a = { .name = "a" }, b = { .name = "b" }, c = { .name = "c" };
+    int peer = own_half_of_pair(&a), c_peer = own_half_of_pair(&c);
+    own(&b, listen_on_loopback());
+    struct sockaddr_in address = name_of(b.file.fd);
+    receive_always(&a);
+    accept_always(&b);
+    watch_level(&c, WEIR_IO_READABLE);
+    turn();
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(client, (struct sockaddr *)&address, sizeof address), 0);
+    write_all(peer, "before", 6);
+    while (poll_for(io, 0) < 2) {
+    }
+    harness_fail_nth("io_uring_enter", 1, -EBADF);
+    io->type->wake(io);
+    cancel(&c.level);                       /* there is something to hand over */
+    assert_true(io->type->poll(io, 0) > 0); /* what there is goes first */
+    harness_fail_end();
+    assert_int_equal(io->type->poll(io, 0), -EBADF);
+    rebuild();
+    write_all(peer, "behind", 6);
+    TURN_UNTIL(a.received_length == 12 && b.in.results == 1 && c.level.finals == 1);
+    assert_received(&a, "beforebehind", 12);
+    assert_int_equal(value_of(&counters.rebuilds), 1);
+    close(b.accepted[0]);
+    close(client);
+    story_length = 0;
+    close_owner(&a);
+    close_owner(&b);
+    close_owner(&c);
+    close(peer);
+    close(c_peer);
+}
+
+static void a_send_under_way_is_lost_with_its_file(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    owner a = { .name = "a" };
+    int peer = own_half_of_pair(&a);
+    fill(a.file.fd);
+    assert_int_equal(send_bytes(&a, "x", 1), WEIR_IO_PENDING);
+    receive_always(&a);
+    turn();
+    break_ring();
+    rebuild();
+    TURN_UNTIL(a.out.finals == 1 && a.in.finals == 1);
+    assert_int_equal(a.out.last, -EIO);
+    assert_int_equal(a.in.last, -EIO);
+    assert_int_equal(send_bytes(&a, "x", 1), -EIO);
+    story_length = 0;
+    disown(&a);
+    close(peer);
+}
+
+static void what_was_cancelled_is_cancelled(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    owner a = { .name = "a" };
+    int peer = own_half_of_pair(&a);
+    receive_always(&a);
+    turn();
+    cancel(&a.in);
+    break_ring();
+    rebuild();
+    TURN_UNTIL(a.in.finals == 1);
+    assert_story("a<ECANCELED.");
+    disown(&a);
+    close(peer);
+}
+
+static void a_ring_that_cannot_be_made_is_tried_again(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    owner a = { .name = "a" };
+    int peer = own_half_of_pair(&a);
+    receive_always(&a);
+    turn();
+    break_ring();
+    harness_fail_nth("io_uring_setup", 1, -ENOMEM);
+    assert_int_equal(io->type->rebuild(io), -ENOMEM);
+    harness_fail_end();
+    assert_int_equal(io->type->poll(io, 0), -EBADF);
+    rebuild();
+    write_all(peer, "hello", 5);
+    TURN_UNTIL(a.received_length == 5);
+    story_length = 0;
+    close_owner(&a);
+    close(peer);
+}
+
+/* The kernel has no room just now -----------------------------------------------------------------
+ */
+
+static void what_passes_is_no_reason_to_rebuild(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    static const int codes[] = { -EAGAIN, -EBUSY, -ENOMEM, -EINTR };
+    owner a = { .name = "a" };
+    int peer = own_half_of_pair(&a);
+    receive_always(&a);
+    for (size_t i = 0; i < COUNT_OF(codes); i++) {
+        harness_fail_nth("io_uring_enter", 1, codes[i]);
+        assert_int_equal(io->type->poll(io, 0), codes[i]);
+        harness_fail_end();
+        assert_int_equal(io->type->rebuild(io), 0);
+        write_all(peer, "x", 1);
+        TURN_UNTIL(a.received_length == i + 1);
+    }
+    assert_int_equal(value_of(&counters.rebuilds), 0);
+    story_length = 0;
+    close_owner(&a);
+    close(peer);
+}
+
+static int fail_enter(void *arg, const char *call, size_t *length)
+{
+    (void)arg;
+    (void)length;
+    return strcmp(call, "io_uring_enter") == 0 ? -EAGAIN : 0;
+}
+
+/* The queue is full, and the kernel does not take it: cancelling waits for the next turn. */
+static void a_cancel_that_finds_no_room_is_not_forgotten(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    enum { MANY = 600 }; /* more than the queue holds */
+    int peers[MANY];
+    owner *all = calloc(MANY, sizeof *all);
+    for (int i = 0; i < MANY; i++) {
+        all[i].name = "";
+        peers[i] = own_half_of_pair(&all[i]);
+        receive_always(&all[i]);
+    }
+    turn();
+    weir_fault_set(fail_enter, NULL);
+    for (int i = 0; i < MANY; i++)
+        cancel(&all[i].in);
+    weir_fault_set(NULL, NULL);
+    for (int i = 0; i < MANY; i++) {
+        TURN_UNTIL(all[i].in.finals == 1);
+        assert_int_equal(all[i].in.last, -ECANCELED);
+        story_length = 0;
+        disown(&all[i]);
+        close(peers[i]);
+    }
+    free(all);
+}
+
+/* The same when it is submitted: it fails, or is done without the kernel's help. */
+static void a_submit_that_finds_no_room_ends(void **state)
+{
+    (void)state;
+    if (!is_uring())
+        skip();
+    enum { MANY = 600 };
+    int peers[MANY], pending = 0;
+    owner *all = calloc(MANY, sizeof *all);
+    weir_fault_set(fail_enter, NULL);
+    for (int i = 0; i < MANY; i++) {
+        all[i].name = "";
+        peers[i] = own_half_of_pair(&all[i]);
+        receive_always(&all[i]);
+    }
+    weir_fault_set(NULL, NULL);
+    turn();
+    turn();
+    for (int i = 0; i < MANY; i++) {
+        pending += all[i].in.is_pending;
+        assert_true(all[i].in.is_pending || all[i].in.last == -EAGAIN);
+        story_length = 0;
+        close_owner(&all[i]);
+        close(peers[i]);
+    }
+    assert_in_range(pending, 100, MANY - 1);
+    free(all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        weir_case(opening_fails_at_every_call),
+        weir_case(who_starts_a_loop_is_told_that_it_has_no_ring),
+        io_case_over(URING, "what_came_before_the_ring_broke_is_told",
+                     what_came_before_the_ring_broke_is_told),
+        io_case_over(URING, "a_send_under_way_is_lost_with_its_file",
+                     a_send_under_way_is_lost_with_its_file),
+        io_case_over(URING, "what_was_cancelled_is_cancelled", what_was_cancelled_is_cancelled),
+        io_case_over(URING, "a_ring_that_cannot_be_made_is_tried_again",
+                     a_ring_that_cannot_be_made_is_tried_again),
+        io_case_over(URING, "what_passes_is_no_reason_to_rebuild",
+                     what_passes_is_no_reason_to_rebuild),
+        io_case_over(URING, "a_cancel_that_finds_no_room_is_not_forgotten",
+                     a_cancel_that_finds_no_room_is_not_forgotten),
+        io_case_over(URING, "a_submit_that_finds_no_room_ends", a_submit_that_finds_no_room_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
