@@ -15,6 +15,9 @@ enum { /* the states as the kernel numbers them */
        CLOSING = 11,
 };
 
+/* Where bytes take their time they come in pieces of this size, and not all at the end. */
+#define SLOW_BYTES 1460
+
 static weir_sim_pipe *pipe_from(weir_sim_connection *connection, int side)
 {
     return &connection->pipes[side];
@@ -270,9 +273,10 @@ static weir_sim_segment *copy_pieces(const struct iovec *pieces, size_t count, s
 static size_t launch(weir_sim_pipe *pipe, const struct iovec *pieces, size_t count, size_t length)
 {
     weir_sim *sim = pipe->connection->sim;
-    size_t done = 0;
+    bool is_slow = weir__sim_way(sender(pipe), receiver(pipe))->link.bytes_per_second > 0;
+    size_t done = 0, most = is_slow ? SLOW_BYTES : SIZE_MAX;
     while (done < length) {
-        size_t part = length - done;
+        size_t part = length - done < most ? length - done : most;
         if (weir_sim_chance(sim, sim->config.short_read))
             part = 1 + (size_t)weir_sim_random(sim, part);
         weir_sim_segment *segment = copy_pieces(pieces, count, done, part);
@@ -321,7 +325,8 @@ int weir__sim_stream_send(weir_sim_socket *socket, const struct iovec *pieces, s
         length = 1 + (size_t)weir_sim_random(sim, length - 1);
     weir__sim_draw_cut(sender(pipe), receiver(pipe));
     bool is_lost = weir_sim_chance(sim, link->reset);
-    size_t sent = is_lost ? length : launch(pipe, pieces, count, length);
+    bool is_in_vain = is_lost || pipe->rst_ns != WEIR_SIM_NEVER; /* it was lost before */
+    size_t sent = is_in_vain ? length : launch(pipe, pieces, count, length);
     if (sent == 0 && asked > 0)
         return -ENOBUFS;
     WEIR_SIM_NOTE(&socket->file, "send %zu of %zu", sent, asked);
