@@ -158,16 +158,27 @@ static int64_t sooner(int64_t a_ns, int64_t b_ns)
     return a_ns < b_ns ? a_ns : b_ns;
 }
 
-static bool step_one(weir_sim *sim, weir_executor *executor)
+/* How long a loop or background has nothing to do; negative: for ever. */
+static int64_t quiet_ns(weir_sim *sim, weir_executor *executor)
 {
-    sim->stats.steps++;
-    return weir__executor_step(executor, 0) > 0;
+    if (is_over(executor))
+        return -1;
+    int fd = executor->type->descriptor(executor); /* of a loop: its epoll */
+    const weir_sim_file *file = weir__sim_file_at(sim, fd);
+    if (file != NULL && weir__sim_file_events(file) & EPOLLIN)
+        return 0;
+    return weir__executor_next_ns(executor);
 }
 
-static bool step_background(weir_sim *sim, weir_group *group)
+/* One turn, unless there is nothing to do; how long that is so. */
+static int64_t step_if_busy(weir_sim *sim, weir_executor *executor)
 {
-    weir_executor *background = group->background;
-    return weir__executor_next_ns(background) == 0 && step_one(sim, background);
+    int64_t left_ns = quiet_ns(sim, executor);
+    if (left_ns == 0) {
+        sim->stats.steps++;
+        weir__executor_step(executor, 0);
+    }
+    return left_ns;
 }
 
 static void shuffle(weir_sim *sim)
@@ -180,30 +191,19 @@ static void shuffle(weir_sim *sim)
     }
 }
 
-/* Whether any of them had something to do. */
-static bool step_all(weir_sim *sim)
+/* A turn for all that have something to do: 0 when any had; else how long nothing will happen,
+ * negative: for ever. */
+static int64_t step_all(weir_sim *sim)
 {
-    bool is_busy = false;
+    weir__sim_catch_up(sim);
     if (sim->loop_count > 1 && weir_sim_chance(sim, sim->config.reorder))
         shuffle(sim);
+    int64_t soonest_ns = -1;
     for (size_t i = 0; i < sim->loop_count; i++)
-        is_busy |= step_one(sim, sim->loops[i]);
+        soonest_ns = sooner(soonest_ns, step_if_busy(sim, sim->loops[i]));
     for (size_t i = 0; i < sim->group_count; i++)
-        is_busy |= step_background(sim, sim->groups[i]);
-    return is_busy;
-}
-
-/* How long nothing will happen; negative: for ever. */
-static int64_t quiet_ns(weir_sim *sim)
-{
-    int64_t soonest_ns = weir__sim_next_ns(sim);
-    for (size_t i = 0; i < sim->loop_count && soonest_ns != 0; i++) {
-        if (!is_over(sim->loops[i]))
-            soonest_ns = sooner(soonest_ns, weir__executor_next_ns(sim->loops[i]));
-    }
-    for (size_t i = 0; i < sim->group_count && soonest_ns != 0; i++)
-        soonest_ns = sooner(soonest_ns, weir__executor_next_ns(sim->groups[i]->background));
-    return soonest_ns;
+        soonest_ns = sooner(soonest_ns, step_if_busy(sim, sim->groups[i]->background));
+    return sooner(soonest_ns, weir__sim_next_ns(sim));
 }
 
 static int run(weir_sim *sim, weir_sim_condition_fn condition, void *arg, int64_t until_ns)
@@ -212,15 +212,12 @@ static int run(weir_sim *sim, weir_sim_condition_fn condition, void *arg, int64_
         return -EDEADLK;
     unsigned rounds = 0;
     while (!condition(arg)) {
-        bool is_busy = step_all(sim);
-        int64_t left_ns = is_busy ? 0 : quiet_ns(sim);
+        int64_t left_ns = step_all(sim);
         if (left_ns == 0) {
             if (++rounds == MOST_ROUNDS)
                 return -ELOOP;
             continue;
         }
-        if (condition(arg))
-            break;
         rounds = 0;
         if (left_ns < 0)
             return -EDEADLK;

@@ -251,7 +251,7 @@ void weir__sim_file_forget(weir_sim_file *file);
 int weir__sim_close(weir_sim *sim, int fd);
 /* Something about it has changed: whoever watches it will look. */
 void weir__sim_file_news(weir_sim_file *file);
-uint32_t weir__sim_file_events(weir_sim_file *file);
+uint32_t weir__sim_file_events(const weir_sim_file *file);
 int weir__sim_eventfd_open(weir_sim_host *host, unsigned count);
 int weir__sim_epoll_open(weir_sim_host *host);
 int weir__sim_epoll_control(weir_sim *sim, int epoll, int operation, int fd,

@@ -109,11 +109,18 @@ static guest *guest_of(const weir_ctx *ctx)
     return weir_ctx_arg(ctx);
 }
 
-/* The padding depends on who says what, and is compared. */
-static void make_line(char *to, unsigned who, unsigned number)
+static unsigned window_of(const world *w)
+{
+    int64_t window = w->config.link.window_bytes;
+    return window > 0 && window < 10000 ? (unsigned)window : 10000;
+}
+
+/* The padding depends on who says what, and is compared. Through a small window goes less. */
+static void make_line(const world *w, char *to, unsigned who, unsigned number)
 {
     int length = snprintf(to, LONGEST_LINE, "%u %u ", who, number);
-    unsigned padding = (who * 7 + number * 31) % 500;
+    unsigned most = window_of(w) < 500 ? window_of(w) : 500;
+    unsigned padding = (who * 7 + number * 31) % most;
     memset(to + length, (int)('a' + (who + number) % 26), padding);
     to[(unsigned)length + padding] = '\n';
     to[(unsigned)length + padding + 1] = '\0';
@@ -127,7 +134,7 @@ static void hear(weir_ctx *ctx, const char *line)
     if (!demand(self->w, sscanf(line, "%u %u ", &who, &number) == 2 && who < MOST_CLIENTS,
                 "guest %u has heard what is no line", self->number))
         return;
-    make_line(expected, who, number);
+    make_line(self->w, expected, who, number);
     demand(self->w, strcmp(line, expected) == 0, "guest %u has heard what guest %u never said",
            self->number, who);
     int last = self->last[who];
@@ -152,7 +159,7 @@ static void speak(weir_ctx_timer *timer, weir_ctx *ctx)
     guest *self = guest_of(ctx);
     char line[LONGEST_LINE + 1];
     for (int64_t burst = draw_small(self->w, 1, 5); burst > 0 && self->said < self->total; burst--) {
-        make_line(line, self->number, self->said++);
+        make_line(self->w, line, self->number, self->said++);
         weir_buf *words = weir_buf_from(line, strlen(line));
         if (words != NULL)
             weir_ctx_write(ctx, weir_buf_msg(words), NULL);
@@ -221,7 +228,8 @@ static void on_connect(weir_listener *listener, weir_future *future)
 
 static void invite(guest *self, world *w, unsigned number)
 {
-    *self = (guest){ .w = w, .number = number, .total = (unsigned)draw_small(w, 1, 30) };
+    *self = (guest){ .w = w, .number = number, .total = 1 };
+    self->total += (unsigned)draw_small(w, 0, window_of(w) < 250 ? window_of(w) / 10 : 25);
     for (unsigned i = 0; i < MOST_CLIENTS; i++)
         self->last[i] = -1;
     self->on_connect.done = on_connect;

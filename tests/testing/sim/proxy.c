@@ -174,6 +174,7 @@ static void run(world *w)
     proxy here = { .w = w };
     weir_sim_host *host;
     weir_server *front = NULL;
+    w->is_refusal_harm = true;
     open_server(w, init_echo, w);
     weir_sim_add_host(w->sim, &host, "proxy", "10.0.0.9");
     weir_sim_add_group(host, &here.group, &(weir_group_config){ .loops = (int)draw(w, 1, 2) },

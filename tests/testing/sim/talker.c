@@ -72,12 +72,12 @@ static void on_read(weir_ctx *ctx, weir_msg *msg)
     demand(self->w, self->received + length <= self->sent,
            "client %u has heard more than it said: %llu bytes, %llu", self->number,
            (unsigned long long)(self->received + length), (unsigned long long)self->sent);
-    for (size_t i = 0; i < length; i++, self->received++) {
-        if (!demand(self->w, bytes[i] == pattern(self->number, self->received),
-                    "client %u has heard something else than it said, at byte %llu", self->number,
-                    (unsigned long long)self->received))
-            break;
-    }
+    size_t same = 0;
+    while (same < length && bytes[same] == pattern(self->number, self->received + same))
+        same++;
+    demand(self->w, same == length, "client %u has heard something else than it said, at byte %llu",
+           self->number, (unsigned long long)(self->received + same));
+    self->received += length;
     weir_msg_release(msg);
     self->progress_ns = weir_sim_now_ns(self->w->sim);
     if (self->received >= self->quits_at)

@@ -26,7 +26,8 @@ bool is_unhurt(const world *w)
 {
     weir_sim_stats stats;
     weir_sim_get_stats(w->sim, &stats);
-    return stats.resets == 0 && stats.timeouts == 0 && stats.cuts == 0;
+    bool has_harm = w->is_refusal_harm && stats.refused > 0;
+    return stats.resets == 0 && stats.timeouts == 0 && stats.cuts == 0 && !has_harm;
 }
 
 int64_t draw(world *w, int64_t least, int64_t most)
@@ -45,12 +46,7 @@ int64_t draw_amount(world *w)
 {
     int64_t window = w->config.link.window_bytes > 0 ? w->config.link.window_bytes : 65536;
     int64_t most = 30 * window;
-    return draw_small(w, 0, most < 200000 ? most : 200000);
-}
-
-uint8_t pattern(unsigned who, uint64_t at)
-{
-    return (uint8_t)((at * 131 + who * 17) ^ (at >> 8) ^ (at >> 16));
+    return draw_small(w, 0, most < 100000 ? most : 100000);
 }
 
 /* Probes ------------------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@ typedef struct world {
     weir_server *server;
     size_t unended; /* probes that have not seen the end of their channel */
     int64_t max_outbound_bytes;
+    bool is_refusal_harm; /* a connect that is refused costs somebody else a connection, too */
     char failure[256]; /* the first thing that did not hold; empty: everything did */
 } world;
 
@@ -48,7 +49,10 @@ int64_t draw_small(world *w, int64_t least, int64_t most);
 int64_t draw_amount(world *w);
 
 /* What is said, by whom, at which place. */
-uint8_t pattern(unsigned who, uint64_t at);
+static inline uint8_t pattern(unsigned who, uint64_t at)
+{
+    return (uint8_t)((at * 131 + who * 17) ^ (at >> 8) ^ (at >> 16));
+}
 
 /* Talkers ------------------------------------------------------------------------------------ */
 
