@@ -238,7 +238,7 @@ bool weir__sim_is_cut(weir_sim_host *from, weir_sim_host *to);
 /* When it makes sense to try again. */
 int64_t weir__sim_retry_ns(weir_sim_host *from, weir_sim_host *to);
 void weir__sim_link_complete(weir_sim_link *link, bool is_own);
-int weir__sim_link_check(const weir_sim_link *link, weir_error *error);
+int weir__sim_config_check(const weir_sim_config *config, weir_error *error);
 /* Who has the address, as seen from a host; NULL: nobody. */
 weir_sim_host *weir__sim_find_host(weir_sim_host *from, const weir_address *address);
 weir_sim_host *weir__sim_find_name(weir_sim *sim, const char *name);
@@ -251,7 +251,7 @@ void weir__sim_file_forget(weir_sim_file *file);
 int weir__sim_close(weir_sim *sim, int fd);
 /* Something about it has changed: whoever watches it will look. */
 void weir__sim_file_news(weir_sim_file *file);
-uint32_t weir__sim_file_events(const weir_sim_file *file);
+uint32_t weir__sim_file_events(weir_sim_file *file);
 int weir__sim_eventfd_open(weir_sim_host *host, unsigned count);
 int weir__sim_epoll_open(weir_sim_host *host);
 int weir__sim_epoll_control(weir_sim *sim, int epoll, int operation, int fd,

@@ -91,13 +91,13 @@ void weir__sim_file_news(weir_sim_file *file)
         queue(file);
 }
 
-uint32_t weir__sim_file_events(const weir_sim_file *file)
+uint32_t weir__sim_file_events(weir_sim_file *file)
 {
     if (file->kind == WEIR_SIM_SOCKET)
         return weir__sim_socket_events((weir_sim_socket *)file);
     bool is_readable = file->kind == WEIR_SIM_EPOLL
-                           ? !weir__list_is_empty(&((const weir_sim_epoll *)file)->ready)
-                           : ((const weir_sim_eventfd *)file)->count > 0;
+                           ? !weir__list_is_empty(&((weir_sim_epoll *)file)->ready)
+                           : ((weir_sim_eventfd *)file)->count > 0;
     return is_readable ? EPOLLIN | EPOLLOUT : EPOLLOUT;
 }
 

@@ -90,11 +90,11 @@ static void send_reset(weir_sim_pipe *pipe)
     expect_arrival(pipe);
 }
 
-/* Nothing that was sent arrives any more. */
+/* Nothing that was sent arrives any more, but for a reset. */
 static void still(weir_sim_pipe *pipe)
 {
     drop_segments(&pipe->flying);
-    pipe->fin_ns = pipe->rst_ns = WEIR_SIM_NEVER;
+    pipe->fin_ns = WEIR_SIM_NEVER;
     expect_arrival(pipe);
 }
 
@@ -183,6 +183,7 @@ static void wait_or_give_up(weir_sim_pipe *pipe)
     sim->stats.timeouts++;
     if (from != NULL && from->state == WEIR_SIM_CONNECTED)
         weir__sim_stream_break(from, ETIMEDOUT);
+    pipe->rst_ns = WEIR_SIM_NEVER;
     still(pipe);
 }
 

@@ -30,51 +30,61 @@ void weir__sim_link_complete(weir_sim_link *link, bool is_own)
         link->cut_ns = DEFAULT_CUT_NS;
 }
 
-static int refuse_chance(weir_error *error, const char *name, double chance)
+static int check_chance(const char *name, double chance, weir_error *error)
 {
+    if (chance >= 0 && chance <= 1)
+        return 0;
     return weir_error_set(error, -EINVAL, "sim", "%s is %g, which is not from 0 to 1", name,
                           chance);
 }
 
-static int refuse_number(weir_error *error, const char *name, int64_t value)
+static int check_number(const char *name, int64_t value, weir_error *error)
 {
+    if (value >= 0)
+        return 0;
     return weir_error_set(error, -EINVAL, "sim", "%s is %lld, which is negative", name,
                           (long long)value);
 }
 
-int weir__sim_link_check(const weir_sim_link *link, weir_error *error)
+/* Leaves the calling function with the first that is wrong. */
+#define CHECK(kind, from, field)                                                                   \
+    do {                                                                                           \
+        if (check_##kind(#field, (from)->field, error) < 0)                                        \
+            return -EINVAL;                                                                        \
+    } while (0)
+
+static int check_link(const weir_sim_link *link, weir_error *error)
 {
-    const struct {
-        const char *name;
-        double chance;
-    } chances[] = { { "reset", link->reset },
-                    { "refuse", link->refuse },
-                    { "cut", link->cut },
-                    { "lose", link->lose },
-                    { "duplicate", link->duplicate } };
-    const struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = { { "latency_ns", link->latency_ns == WEIR_OFF ? 0 : link->latency_ns },
-                    { "jitter_ns", link->jitter_ns },
-                    { "bytes_per_second", link->bytes_per_second },
-                    { "window_bytes", link->window_bytes },
-                    { "cut_ns", link->cut_ns } };
-    for (size_t i = 0; i < sizeof chances / sizeof *chances; i++) {
-        if (!(chances[i].chance >= 0 && chances[i].chance <= 1))
-            return refuse_chance(error, chances[i].name, chances[i].chance);
-    }
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        if (numbers[i].value < 0)
-            return refuse_number(error, numbers[i].name, numbers[i].value);
-    }
+    if (link->latency_ns != WEIR_OFF)
+        CHECK(number, link, latency_ns);
+    CHECK(number, link, jitter_ns);
+    CHECK(number, link, bytes_per_second);
+    CHECK(number, link, window_bytes);
+    CHECK(number, link, cut_ns);
+    CHECK(chance, link, reset);
+    CHECK(chance, link, refuse);
+    CHECK(chance, link, cut);
+    CHECK(chance, link, lose);
+    CHECK(chance, link, duplicate);
     return 0;
+}
+
+int weir__sim_config_check(const weir_sim_config *config, weir_error *error)
+{
+    CHECK(chance, config, short_read);
+    CHECK(chance, config, short_write);
+    CHECK(chance, config, reorder);
+    CHECK(chance, config, interrupt);
+    CHECK(number, config, timeout_ns);
+    if (config->interrupt == 1)
+        return weir_error_set(error, -EINVAL, "sim", "interrupt is 1: nothing would ever be done");
+    return check_link(&config->link, error);
 }
 
 int weir_sim_set_link(weir_sim_host *from, weir_sim_host *to, const weir_sim_link *link,
                       weir_error *error)
 {
-    int code = weir__sim_link_check(link, error);
+    int code = check_link(link, error);
     if (code < 0)
         return code;
     weir_sim_way *way = weir__sim_way(from, to);

@@ -263,6 +263,10 @@ static void run(world *w)
 {
     party all = { .count = (unsigned)draw_small(w, 1, MOST_CLIENTS) };
     room here = { .w = w, .members = weir_channel_group_new() };
+    if (weir_sim_chance(w->sim, 0.3)) {
+        w->max_outbound_bytes = draw_small(w, 600, 10000);
+        w->is_limited = true;
+    }
     open_server(w, init_child, &here);
     for (unsigned i = 0; i < all.count; i++)
         invite(&all.guests[i], w, i);

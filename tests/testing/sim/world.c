@@ -27,7 +27,8 @@ bool is_unhurt(const world *w)
     weir_sim_stats stats;
     weir_sim_get_stats(w->sim, &stats);
     bool has_harm = w->is_refusal_harm && stats.refused > 0;
-    return stats.resets == 0 && stats.timeouts == 0 && stats.cuts == 0 && !has_harm;
+    return stats.resets == 0 && stats.timeouts == 0 && stats.cuts == 0 && !has_harm &&
+           !w->is_limited;
 }
 
 int64_t draw(world *w, int64_t least, int64_t most)

@@ -20,6 +20,7 @@ typedef struct world {
     weir_server *server;
     size_t unended; /* probes that have not seen the end of their channel */
     int64_t max_outbound_bytes;
+    bool is_limited;      /* by that, so that a slow reader may be dropped */
     bool is_refusal_harm; /* a connect that is refused costs somebody else a connection, too */
     char failure[256]; /* the first thing that did not hold; empty: everything did */
 } world;
