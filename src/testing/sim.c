@@ -79,7 +79,7 @@ void weir_sim_draw_config(weir_sim_config *config, uint64_t seed)
     config->short_read = draw_chance(&state, 0.9);
     config->short_write = draw_chance(&state, 0.9);
     config->reorder = draw_chance(&state, 1);
-    config->interrupt = draw_chance(&state, 0.1);
+    config->interrupt = is_drawn(&state, 0.3) ? draw_chance(&state, 0.9) : 0;
 }
 
 /* The clock and events ----------------------------------------------------------------------- */

@@ -177,7 +177,7 @@ static void on_stall(weir_ctx_timer *timer, weir_ctx *ctx)
         weir_ctx_schedule(ctx, timer, STALL_NS - quiet_ns);
         return;
     }
-    demand(self->w, !is_unhurt(self->w), "guest %u waits for ever: said %u, heard %u of %u",
+    demand(self->w, !is_sound(self->w), "guest %u waits for ever: said %u, heard %u of %u",
            self->number, self->said, self->heard, self->total);
     weir_ctx_close(ctx, NULL);
 }

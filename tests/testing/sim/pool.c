@@ -220,7 +220,7 @@ static void lose_patience(weir_ctx_timer *timer, weir_ctx *ctx)
 {
     world *w = weir_ctx_arg(ctx);
     (void)timer;
-    demand(w, !is_unhurt(w), "a question was not answered for ever");
+    demand(w, !is_sound(w), "a question was not answered for ever");
     weir_ctx_close(ctx, NULL);
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 typedef struct state {
-    weir_ctx_timer stall;
+    weir_ctx_timer stall, resume;
 } state;
 
 static talker *talker_of(const weir_ctx *ctx)
@@ -63,6 +63,34 @@ static void leave(weir_ctx *ctx)
         weir_ctx_close(ctx, NULL);
 }
 
+/* What has come back was sent. */
+static void demand_nothing_queued(weir_ctx *ctx)
+{
+    weir_channel_stats stats;
+    weir_channel_get_stats(weir_ctx_channel(ctx), &stats);
+    demand(talker_of(ctx)->w, stats.pending_bytes == 0,
+           "%zu bytes are counted as waiting, though all were sent", stats.pending_bytes);
+}
+
+static void resume(weir_ctx_timer *timer, weir_ctx *ctx)
+{
+    (void)timer;
+    weir_channel_set_option(weir_ctx_channel(ctx), WEIR_OPTION_AUTO_READ, 1, NULL);
+}
+
+/* Does not want to read any more; and does again, at once or later. */
+static void dither(weir_ctx *ctx)
+{
+    talker *self = talker_of(ctx);
+    state *own = weir_ctx_state(ctx);
+    weir_channel_set_option(weir_ctx_channel(ctx), WEIR_OPTION_AUTO_READ, 0, NULL);
+    own->resume.fire = resume;
+    if (weir_sim_chance(self->w->sim, 0.5))
+        resume(&own->resume, ctx);
+    else
+        weir_ctx_schedule(ctx, &own->resume, WEIR_MS(draw_small(self->w, 0, 100)));
+}
+
 static void on_read(weir_ctx *ctx, weir_msg *msg)
 {
     talker *self = talker_of(ctx);
@@ -80,6 +108,10 @@ static void on_read(weir_ctx *ctx, weir_msg *msg)
     self->received += length;
     weir_msg_release(msg);
     self->progress_ns = weir_sim_now_ns(self->w->sim);
+    if (self->received == self->sent)
+        demand_nothing_queued(ctx);
+    if (self->dithers && weir_sim_chance(self->w->sim, 0.2))
+        dither(ctx);
     if (self->received >= self->quits_at)
         weir_ctx_close(ctx, NULL);
     else if (self->received == self->total)
@@ -113,7 +145,7 @@ static void on_stall(weir_ctx_timer *timer, weir_ctx *ctx)
         weir_ctx_schedule(ctx, timer, STALL_NS - quiet_ns);
         return;
     }
-    demand(self->w, !is_unhurt(self->w), "client %u waits for ever: has said %llu of %llu, heard %llu",
+    demand(self->w, !is_sound(self->w), "client %u waits for ever: has said %llu of %llu, heard %llu",
            self->number, (unsigned long long)self->sent, (unsigned long long)self->total,
            (unsigned long long)self->received);
     weir_ctx_close(ctx, NULL);
@@ -142,6 +174,14 @@ static void on_error(weir_ctx *ctx, const weir_error *error)
     weir_ctx_close(ctx, NULL);
 }
 
+/* With half closure it is told that no more comes, and has nothing to wait for. */
+static void on_event(weir_ctx *ctx, weir_msg *event)
+{
+    if (event == &weir_event_input_closed)
+        weir_ctx_close(ctx, NULL);
+    weir_ctx_fire_event(ctx, event);
+}
+
 static void on_inactive(weir_ctx *ctx)
 {
     talker *self = talker_of(ctx);
@@ -160,6 +200,7 @@ static const weir_handler_type talker_type = {
     .on_read = on_read,
     .on_read_complete = on_read_complete,
     .on_writability = on_writability,
+    .on_event = on_event,
     .on_inactive = on_inactive,
     .on_error = on_error,
 };
@@ -203,6 +244,7 @@ void talker_start(talker *self, world *w, unsigned number, const char *address)
         .quits_at = weir_sim_chance(w->sim, 0.1) ? (uint64_t)draw(w, 0, (int64_t)total) : UINT64_MAX,
         .ahead = draw_small(w, 1, 100000),
         .reads_by_hand = weir_sim_chance(w->sim, 0.3),
+        .dithers = weir_sim_chance(w->sim, 0.3),
         .shuts_down = weir_sim_chance(w->sim, 0.3),
         .finishes = weir_sim_chance(w->sim, 0.5),
         .moves = weir_sim_chance(w->sim, 0.3),
@@ -210,6 +252,7 @@ void talker_start(talker *self, world *w, unsigned number, const char *address)
         .on_connect.done = on_connect,
     };
     weir_client_config config = { .group = self->group, .init = init, .arg = self };
+    self->dithers &= !self->reads_by_hand;
     if (!demand(w, self->connect != NULL, "no memory"))
         return;
     weir_future_listen(weir_promise_future(self->connect), &self->on_connect);

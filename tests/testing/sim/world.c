@@ -22,13 +22,17 @@ bool demand(world *w, bool holds, const char *format, ...)
     return false;
 }
 
-bool is_unhurt(const world *w)
+bool is_sound(const world *w)
 {
     weir_sim_stats stats;
     weir_sim_get_stats(w->sim, &stats);
     bool has_harm = w->is_refusal_harm && stats.refused > 0;
-    return stats.resets == 0 && stats.timeouts == 0 && stats.cuts == 0 && !has_harm &&
-           !w->is_limited;
+    return stats.resets == 0 && stats.timeouts == 0 && stats.cuts == 0 && !has_harm;
+}
+
+bool is_unhurt(const world *w)
+{
+    return is_sound(w) && !w->is_limited;
 }
 
 int64_t draw(world *w, int64_t least, int64_t most)
@@ -178,6 +182,11 @@ void open_server(world *w, weir_init_fn init_child, void *arg)
                                   },
                                   "10.0.0.1:80", &error);
     demand(w, code == 0, "cannot listen: %s", error.message);
+    if (weir_sim_chance(w->sim, 0.1)) {
+        size_t own = 2 * weir_group_count(w->servers) + 2; /* of the loops and the listener */
+        weir_sim_limit_descriptors(w->server_host, own + (size_t)draw(w, 1, 3));
+        w->is_limited = true;
+    }
 }
 
 void run_until(world *w, weir_sim_condition_fn condition, void *arg)

@@ -20,7 +20,7 @@ typedef struct world {
     weir_server *server;
     size_t unended; /* probes that have not seen the end of their channel */
     int64_t max_outbound_bytes;
-    bool is_limited;      /* by that, so that a slow reader may be dropped */
+    bool is_limited;      /* by that, or in descriptors: then somebody may be dropped for it */
     bool is_refusal_harm; /* a connect that is refused costs somebody else a connection, too */
     char failure[256]; /* the first thing that did not hold; empty: everything did */
 } world;
@@ -28,7 +28,9 @@ typedef struct world {
 /* What must hold: remembers the first that does not. Returns whether it does. */
 bool demand(world *w, bool holds, const char *format, ...) WEIR_PRINTF(3, 4);
 
-/* Whether a connection can have been hurt by the network, so that bytes may be missing. */
+/* Whether no connection can have been hurt by the network, so that nobody may wait for ever; and
+ * nobody was dropped for a limit either, so that no bytes may be missing. */
+bool is_sound(const world *w);
 bool is_unhurt(const world *w);
 
 /* The first handler of every pipeline: looks at its course and its queue. The argument is the
@@ -66,7 +68,7 @@ typedef struct talker {
     uint64_t total, sent, received;
     uint64_t quits_at; /* closes without a word when so much was received; UINT64_MAX: does not */
     int64_t ahead;     /* how much it sends without hearing anything */
-    bool reads_by_hand, shuts_down, finishes, moves;
+    bool reads_by_hand, dithers, shuts_down, finishes, moves;
     bool is_connected, is_over;
     int error; /* the first */
     int64_t progress_ns;
