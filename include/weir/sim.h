@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The simulated network: whole servers and clients in one thread, on a virtual clock, from a seed. */
+/* The simulated network: whole servers and clients in one thread, on a virtual clock, from a seed.
+ */
 #ifndef WEIR_SIM_H
 #define WEIR_SIM_H
 

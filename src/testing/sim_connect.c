@@ -111,8 +111,7 @@ static void ask(weir_sim_socket *client)
     weir_sim_socket *listener = weir__sim_find_socket(to, SOCK_STREAM, &client->remote, true);
     bool is_unlucky = weir_sim_chance(from->sim, weir__sim_way(from, to)->link.refuse);
     client->is_refused = listener == NULL || is_unlucky;
-    if (!client->is_refused &&
-        (is_full(listener) || add_child(listener, client, &child) < 0)) {
+    if (!client->is_refused && (is_full(listener) || add_child(listener, client, &child) < 0)) {
         try_again(client, later_ns);
         return;
     }

@@ -58,8 +58,8 @@ static bool takes(const weir_sim_socket *socket, const weir_address *address)
     bool is_other_kind = weir_address_kind_of(local) != weir_address_kind_of(address);
     if (!weir_address_is_any(local))
         return is_same_host(local, address);
-    return !is_other_kind || (socket->family == AF_INET6 &&
-                              !weir__sim_option(socket, IPPROTO_IPV6, IPV6_V6ONLY));
+    return !is_other_kind ||
+           (socket->family == AF_INET6 && !weir__sim_option(socket, IPPROTO_IPV6, IPV6_V6ONLY));
 }
 
 #define FOR_EACH_BOUND(socket, host)                                                               \

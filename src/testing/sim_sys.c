@@ -93,8 +93,7 @@ static int sys_epoll_create(weir_sys *sys)
     return weir__sim_epoll_open(host_of(sys));
 }
 
-static int sys_epoll_ctl(weir_sys *sys, int epoll, int operation, int fd,
-                         struct epoll_event *event)
+static int sys_epoll_ctl(weir_sys *sys, int epoll, int operation, int fd, struct epoll_event *event)
 {
     FAULT("epoll_ctl", NULL);
     return weir__sim_epoll_control(sim_of(sys), epoll, operation, fd, event);

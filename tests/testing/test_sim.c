@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The simulated network: each of its troubles is what was asked for, and the rest is as on Linux. */
+/* The simulated network: each of its troubles is what was asked for, and the rest is as on Linux.
+ */
 #include "harness.h"
 
 #include <weir/sim.h>
@@ -124,10 +125,9 @@ static void open_sim(const weir_sim_config *config)
 static void listen_on(const char *address)
 {
     weir_error error;
-    int code = weir_server_listen(&server,
-                                  &(weir_server_config){ .workers = servers,
-                                                         .init_child = init_far },
-                                  address, &error);
+    int code = weir_server_listen(
+        &server, &(weir_server_config){ .workers = servers, .init_child = init_far }, address,
+        &error);
     if (code < 0)
         fail_msg("%s", error.message);
 }
@@ -468,10 +468,9 @@ static void a_host_reaches_itself_at_once(void **state)
 {
     (void)state;
     open_sim(&(weir_sim_config){ .link.latency_ns = WEIR_SECONDS(1) });
-    int code = weir_server_listen(&server,
-                                  &(weir_server_config){ .workers = clients,
-                                                         .init_child = init_far },
-                                  "127.0.0.1:80", NULL);
+    int code = weir_server_listen(
+        &server, &(weir_server_config){ .workers = clients, .init_child = init_far },
+        "127.0.0.1:80", NULL);
     assert_int_equal(code, 0);
     assert_int_equal(connect_to("127.0.0.1:80"), 0);
     assert_int_equal(weir_sim_now_ns(sim), 0);
@@ -510,10 +509,9 @@ static void several_acceptors_share_a_port(void **state)
     open_sim(&(weir_sim_config){ .seed = 3 });
     assert_int_equal(weir_sim_add_group(there, &bosses, &(weir_group_config){ .loops = 2 }, NULL),
                      0);
-    weir_server_config config = { .boss = bosses,
-                                  .workers = servers,
-                                  .init_child = init_far,
-                                  .acceptors = 2 };
+    weir_server_config config = {
+        .boss = bosses, .workers = servers, .init_child = init_far, .acceptors = 2
+    };
     assert_int_equal(weir_server_listen(&server, &config, ":80", NULL), 0);
     for (int i = 0; i < 30; i++)
         assert_int_equal(connect_to("10.0.0.1:80"), 0);
@@ -532,10 +530,9 @@ static void a_full_backlog_is_asked_again(void **state)
 {
     (void)state;
     open_sim(NULL);
-    weir_server_config config = { .workers = servers,
-                                  .init_child = init_far,
-                                  .backlog = 1,
-                                  .max_connections = 1 };
+    weir_server_config config = {
+        .workers = servers, .init_child = init_far, .backlog = 1, .max_connections = 1
+    };
     assert_int_equal(weir_server_listen(&server, &config, ":80", NULL), 0);
     weir_promise *promises[5];
     for (int i = 0; i < 5; i++) {
@@ -687,7 +684,8 @@ static void linger_waits_for_the_other_side(void **state)
     (void)state;
     open_connection(&(weir_sim_config){ .link.latency_ns = WEIR_MS(300) });
     wait_for_far();
-    assert_int_equal(weir_channel_set_option(near.channel, WEIR_OPTION_CLOSE_LINGER_S, 10, NULL), 0);
+    assert_int_equal(weir_channel_set_option(near.channel, WEIR_OPTION_CLOSE_LINGER_S, 10, NULL),
+                     0);
     int64_t start_ns = weir_sim_now_ns(sim);
     weir_channel_close(near.channel, NULL);
     weir_sim_run(sim, start_ns + WEIR_SECONDS(5));
@@ -965,7 +963,8 @@ static void datagrams_get_lost_and_come_twice(void **state)
     (void)state;
     assert_int_equal(exchange_datagrams(NULL), 20);
     assert_int_equal(exchange_datagrams(&(weir_sim_config){ .link.lose = 1 }), 0);
-    assert_int_equal(exchange_datagrams(&(weir_sim_config){ .link.duplicate = 1 }), 10 * 2 + 20 * 2);
+    assert_int_equal(exchange_datagrams(&(weir_sim_config){ .link.duplicate = 1 }),
+                     10 * 2 + 20 * 2);
     unsigned some = exchange_datagrams(&(weir_sim_config){ .seed = 4, .link.lose = 0.5 });
     assert_in_range(some, 1, 19);
 }
@@ -1071,8 +1070,8 @@ static void what_is_out_of_range_is_refused(void **state)
     assert_int_equal(weir_sim_add_host(sim, &host, "new", "no address"), -EINVAL);
     assert_int_equal(weir_sim_add_host(sim, &host, "", "10.0.0.3"), -EINVAL);
     assert_int_equal(weir_sim_add_host(sim, &host, NULL, "10.0.0.3"), -EINVAL);
-    assert_int_equal(weir_sim_add_host(sim, &host, "a name that is longer than it may be",
-                                       "10.0.0.3"), -EINVAL);
+    assert_int_equal(
+        weir_sim_add_host(sim, &host, "a name that is longer than it may be", "10.0.0.3"), -EINVAL);
     for (int i = 3; i <= WEIR_SIM_HOSTS; i++) {
         char name[16], address[16];
         snprintf(name, sizeof name, "host%d", i);
@@ -1118,7 +1117,8 @@ static void a_forgotten_descriptor_is_counted(void **state)
     weir_sim_free(sim);
 }
 
-/* Every allocation fails once ------------------------------------------------------------------- */
+/* Every allocation fails once -------------------------------------------------------------------
+ */
 
 static bool has_come_back(void *arg)
 {
@@ -1187,8 +1187,10 @@ static void any_allocation_may_fail(void **state)
 
 static void any_call_may_fail(void **state)
 {
-    static const char *const calls[] = { "socket", "bind", "listen", "accept4", "connect", "recv",
-                                         "send", "epoll_ctl", "epoll_create1", "eventfd" };
+    static const char *const calls[] = {
+        "socket", "bind", "listen",    "accept4",       "connect",
+        "recv",   "send", "epoll_ctl", "epoll_create1", "eventfd"
+    };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         for (unsigned n = 1;; n++) {
             harness_remember_what_lives(state);

@@ -158,7 +158,8 @@ static void speak(weir_ctx_timer *timer, weir_ctx *ctx)
 {
     guest *self = guest_of(ctx);
     char line[LONGEST_LINE + 1];
-    for (int64_t burst = draw_small(self->w, 1, 5); burst > 0 && self->said < self->total; burst--) {
+    for (int64_t burst = draw_small(self->w, 1, 5); burst > 0 && self->said < self->total;
+         burst--) {
         make_line(self->w, line, self->number, self->said++);
         weir_buf *words = weir_buf_from(line, strlen(line));
         if (words != NULL)
@@ -215,9 +216,9 @@ static int init_guest(weir_channel *channel, void *arg)
 {
     guest *self = arg;
     int code = add_probe(self->w, channel);
-    return code < 0 ? code
-                    : weir_pipeline_add_last(weir_channel_pipeline(channel), "guest", &guest_type,
-                                             self);
+    return code < 0
+               ? code
+               : weir_pipeline_add_last(weir_channel_pipeline(channel), "guest", &guest_type, self);
 }
 
 static void on_connect(weir_listener *listener, weir_future *future)

@@ -3,10 +3,12 @@
 #include "world.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define TAIL_LINES 60
 #define LONGEST_LINE 512
@@ -67,9 +69,30 @@ static void tell_failure(const program *what, uint64_t seed, const char *failure
     fflush(stdout);
 }
 
+/* One that goes on for ever: its number is all that can be told. */
+#define MOST_SECONDS 100
+
+static char endless[100];
+
+static void on_alarm(int number)
+{
+    (void)number;
+    ssize_t ignored = write(STDOUT_FILENO, endless, strlen(endless));
+    (void)ignored;
+    _exit(1);
+}
+
+static void set_alarm(const program *what, uint64_t seed)
+{
+    snprintf(endless, sizeof endless, "%s, seed %" PRIu64 ": does not end\n", what->name, seed);
+    signal(SIGALRM, on_alarm);
+    alarm(MOST_SECONDS);
+}
+
 static bool try_seed(const program *what, uint64_t seed, const options *o)
 {
     char failure[256];
+    set_alarm(what, seed);
     bool holds = run_seed(what, seed, o->is_traced ? print_line : NULL, NULL, failure);
     if (!holds && o->is_traced)
         printf("%s, seed %" PRIu64 ": %s\n", what->name, seed, failure);

@@ -317,17 +317,15 @@ static void run(world *w)
     if (!demand(w, code == 0, "no pool: %s", weir_error_name(code)))
         return;
     for (unsigned i = 0; i < all.count; i++) {
-        all.askers[i] = (asker){ .w = w,
-                                 .pool = all.pool,
-                                 .number = i,
-                                 .total = (unsigned)draw_small(w, 1, 20) };
+        all.askers[i] = (asker){
+            .w = w, .pool = all.pool, .number = i, .total = (unsigned)draw_small(w, 1, 20)
+        };
         ask(&all.askers[i]);
     }
     run_until(w, are_over, &all);
     for (unsigned i = 0; i < all.count && is_unhurt(w) && w->config.link.refuse == 0; i++)
         demand(w, all.askers[i].answered == all.askers[i].total || config.acquire_timeout_ms > 0,
-               "asker %u has got %u of %u answers", i, all.askers[i].answered,
-               all.askers[i].total);
+               "asker %u has got %u of %u answers", i, all.askers[i].answered, all.askers[i].total);
     end_pool(&all);
     end_world(w);
 }

@@ -148,9 +148,9 @@ static int init_front(weir_channel *channel, void *arg)
 {
     proxy *self = arg;
     int code = add_probe(self->w, channel);
-    return code < 0 ? code
-                    : weir_pipeline_add_last(weir_channel_pipeline(channel), "front", &front_type,
-                                             self);
+    return code < 0
+               ? code
+               : weir_pipeline_add_last(weir_channel_pipeline(channel), "front", &front_type, self);
 }
 
 typedef struct party {

@@ -114,7 +114,7 @@ static void on_read(weir_ctx *ctx, weir_msg *msg)
         dither(ctx);
     if (self->received >= self->quits_at)
         weir_ctx_close(ctx, NULL);
-    else if (self->received == self->total)
+    else if (self->received == self->total && !self->waits)
         leave(ctx);
 }
 
@@ -145,8 +145,9 @@ static void on_stall(weir_ctx_timer *timer, weir_ctx *ctx)
         weir_ctx_schedule(ctx, timer, STALL_NS - quiet_ns);
         return;
     }
-    demand(self->w, !is_sound(self->w), "client %u waits for ever: has said %llu of %llu, heard %llu",
-           self->number, (unsigned long long)self->sent, (unsigned long long)self->total,
+    demand(self->w, !is_sound(self->w),
+           "client %u waits for ever: has said %llu of %llu, heard %llu", self->number,
+           (unsigned long long)self->sent, (unsigned long long)self->total,
            (unsigned long long)self->received);
     weir_ctx_close(ctx, NULL);
 }
@@ -241,7 +242,8 @@ void talker_start(talker *self, world *w, unsigned number, const char *address)
         .group = w->clients[draw(w, 0, 1)],
         .address = address,
         .total = total,
-        .quits_at = weir_sim_chance(w->sim, 0.1) ? (uint64_t)draw(w, 0, (int64_t)total) : UINT64_MAX,
+        .quits_at = weir_sim_chance(w->sim, 0.1) ? (uint64_t)draw(w, 0, (int64_t)total)
+                                                 : UINT64_MAX,
         .ahead = draw_small(w, 1, 100000),
         .reads_by_hand = weir_sim_chance(w->sim, 0.3),
         .dithers = weir_sim_chance(w->sim, 0.3),
@@ -253,6 +255,7 @@ void talker_start(talker *self, world *w, unsigned number, const char *address)
     };
     weir_client_config config = { .group = self->group, .init = init, .arg = self };
     self->dithers &= !self->reads_by_hand;
+    self->waits = self->shuts_down && total > 0 && weir_sim_chance(w->sim, 0.5);
     if (!demand(w, self->connect != NULL, "no memory"))
         return;
     weir_future_listen(weir_promise_future(self->connect), &self->on_connect);

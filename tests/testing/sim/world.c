@@ -148,6 +148,10 @@ const weir_handler_type probe_type = {
 int add_probe(world *w, weir_channel *channel)
 {
     weir_channel_set_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES, w->max_outbound_bytes, NULL);
+    if (weir_sim_chance(w->sim, 0.5)) {
+        int64_t high = draw_small(w, 1, 65536);
+        weir_channel_set_water_marks(channel, (size_t)draw(w, 0, high), (size_t)high);
+    }
     return weir_pipeline_add_first(weir_channel_pipeline(channel), "probe", &probe_type, w);
 }
 

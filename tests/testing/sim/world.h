@@ -22,7 +22,7 @@ typedef struct world {
     int64_t max_outbound_bytes;
     bool is_limited;      /* by that, or in descriptors: then somebody may be dropped for it */
     bool is_refusal_harm; /* a connect that is refused costs somebody else a connection, too */
-    char failure[256]; /* the first thing that did not hold; empty: everything did */
+    char failure[256];    /* the first thing that did not hold; empty: everything did */
 } world;
 
 /* What must hold: remembers the first that does not. Returns whether it does. */
@@ -69,6 +69,7 @@ typedef struct talker {
     uint64_t quits_at; /* closes without a word when so much was received; UINT64_MAX: does not */
     int64_t ahead;     /* how much it sends without hearing anything */
     bool reads_by_hand, dithers, shuts_down, finishes, moves;
+    bool waits; /* for the other side to end, too, once it has heard that nothing more comes */
     bool is_connected, is_over;
     int error; /* the first */
     int64_t progress_ns;
