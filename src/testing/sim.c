@@ -295,11 +295,12 @@ static int open_io(weir_io_source *source, weir_sys *sys, weir_io_counters *coun
 /* Room for one more group with so many loops. */
 static int make_room(weir_sim *sim, size_t loops)
 {
-    weir_group **groups = weir__realloc(sim->groups, (sim->group_count + 1) * sizeof(*groups));
+    weir_group **groups = weir__realloc(sim->groups, (sim->group_count + 1) * sizeof(weir_group *));
     if (groups == NULL)
         return -ENOMEM;
     sim->groups = groups;
-    weir_executor **all = weir__realloc(sim->loops, (sim->loop_count + loops) * sizeof(*all));
+    weir_executor **all = weir__realloc(sim->loops,
+                                        (sim->loop_count + loops) * sizeof(weir_executor *));
     if (all == NULL)
         return -ENOMEM;
     sim->loops = all;

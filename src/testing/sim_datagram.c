@@ -98,7 +98,8 @@ int weir__sim_datagram_send(weir_sim_socket *socket, const struct msghdr *messag
         weir_address_from_sockaddr(&to, message->msg_name, message->msg_namelen) < 0)
         return -EINVAL;
     weir_address_unmap(&to);
-    if (message->msg_controllen > 0 && CMSG_FIRSTHDR(message)->cmsg_level == IPPROTO_UDP)
+    const struct cmsghdr *control = CMSG_FIRSTHDR(message);
+    if (control != NULL && control->cmsg_level == IPPROTO_UDP)
         return -EOPNOTSUPP; /* several in one */
     if (weir_address_port(&to) == 0)
         return -EDESTADDRREQ;

@@ -10,7 +10,7 @@
 static int make_room(weir_sim *sim)
 {
     size_t room = sim->file_room > 0 ? 2 * sim->file_room : 64;
-    weir_sim_file **files = weir__realloc(sim->files, room * sizeof(*files));
+    weir_sim_file **files = weir__realloc(sim->files, room * sizeof(weir_sim_file *));
     if (files == NULL)
         return -ENOMEM;
     for (size_t i = sim->file_room; i < room; i++)

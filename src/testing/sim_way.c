@@ -155,11 +155,18 @@ static void cut(weir_sim_host *host, weir_sim_host *other, int64_t duration_ns)
     cut_until(host, other, until_ns);
 }
 
+/* The other one, or with NULL everybody else. */
+static bool is_meant(const weir_sim_host *each, const weir_sim_host *host,
+                     const weir_sim_host *other)
+{
+    return other != NULL ? each == other : each != host;
+}
+
 void weir_sim_cut(weir_sim_host *host, weir_sim_host *other, int64_t duration_ns)
 {
     for (unsigned i = 0; i < host->sim->host_count; i++) {
         weir_sim_host *each = host->sim->hosts[i];
-        if (each == other || (other == NULL && each != host))
+        if (is_meant(each, host, other))
             cut(host, each, duration_ns);
     }
 }
@@ -168,7 +175,7 @@ void weir_sim_mend(weir_sim_host *host, weir_sim_host *other)
 {
     for (unsigned i = 0; i < host->sim->host_count; i++) {
         weir_sim_host *each = host->sim->hosts[i];
-        if (each != other && (other != NULL || each == host))
+        if (!is_meant(each, host, other))
             continue;
         weir_sim_trace(host->sim, host, "reaches %s again", each->name);
         cut_until(host, each, 0);
@@ -183,9 +190,9 @@ size_t weir_sim_reset(weir_sim_host *host, weir_sim_host *other)
          node = weir__list_next(all, node)) {
         weir_sim_connection *connection = WEIR_CONTAINER(node, weir_sim_connection, node);
         weir_sim_host **hosts = connection->hosts;
-        bool is_meant = (hosts[0] == host && (other == NULL || hosts[1] == other)) ||
-                        (hosts[1] == host && (other == NULL || hosts[0] == other));
-        if (!is_meant)
+        bool is_between = (hosts[0] == host && (other == NULL || hosts[1] == other)) ||
+                          (hosts[1] == host && (other == NULL || hosts[0] == other));
+        if (!is_between)
             continue;
         weir__sim_connection_lose(connection);
         count++;
@@ -230,7 +237,7 @@ int weir_sim_add_address(weir_sim_host *host, const char *text)
 {
     char with_port[80];
     weir_address address;
-    if (text == NULL)
+    if (host == NULL || text == NULL)
         return -EINVAL;
     bool is_ipv6 = strchr(text, ':') != NULL;
     snprintf(with_port, sizeof with_port, "%s%s%s:0", is_ipv6 ? "[" : "", text, is_ipv6 ? "]" : "");
