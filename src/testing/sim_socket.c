@@ -20,7 +20,7 @@ void weir__sim_write_address(int family, const weir_address *address, struct soc
     if (to == NULL)
         return;
     if (weir_address_kind_of(address) == WEIR_ADDRESS_NONE && family == AF_UNIX)
-        weir__address_set_path(&mapped, NULL, 0);
+        weir__address_set_path(&mapped, "", 0);
     if (weir_address_kind_of(address) == WEIR_ADDRESS_IPV4 && family == AF_INET6) {
         struct sockaddr_in own = weir__address_ipv4_of(address);
         struct in6_addr host = { .s6_addr = { [10] = 0xff, [11] = 0xff } };

@@ -1073,14 +1073,14 @@ static void what_is_out_of_range_is_refused(void **state)
     assert_int_equal(
         weir_sim_add_host(sim, &host, "a name that is longer than it may be", "10.0.0.3"), -EINVAL);
     for (int i = 3; i <= WEIR_SIM_HOSTS; i++) {
-        char name[16], address[16];
+        char name[32], address[32];
         snprintf(name, sizeof name, "host%d", i);
         snprintf(address, sizeof address, "10.0.0.%d", i);
         assert_int_equal(weir_sim_add_host(sim, &host, name, address), 0);
     }
     assert_int_equal(weir_sim_add_host(sim, &host, "new", "10.0.1.1"), -ENOSPC);
     for (int i = 1; i < WEIR_SIM_ADDRESSES; i++) {
-        char address[16];
+        char address[32];
         snprintf(address, sizeof address, "10.1.0.%d", i);
         assert_int_equal(weir_sim_add_address(here, address), 0);
     }
