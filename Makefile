@@ -3,12 +3,13 @@
 
 # Two targets that install packages must not do so at the same time; Ninja uses all CPUs anyway.
 .NOTPARALLEL:
-.PHONY: all help run test long-test torture release-test asan tsan msan clang bench bench-quick fuzz format format-check \
-        layers tidy analyze valgrind semantics install docs clean
+.PHONY: all help run test long-test torture release-test asan tsan msan clang sim bench bench-quick fuzz \
+        format format-check tidy analyze valgrind layers semantics install docs clean
 .DEFAULT_GOAL := all
 
 PREFIX ?= /usr/local
 T ?= 60
+N ?= 10000
 say = @echo "weir:"
 
 # $(call build,PRESET,TARGETS): configures, which is quick when nothing is new, and builds what changed.
@@ -60,6 +61,10 @@ msan: setup-build setup-test setup-check  ## the tests under clang's memory sani
 
 clang: setup-build setup-test setup-check  ## the tests, compiled by clang
 	$(call check,clang)
+
+sim: setup-build setup-test  ## programs over a simulated network: N seeds of each, or T seconds (make sim N=10000)
+	$(call build,release,weir-sim)
+	@build/release/tests/weir-sim --seeds $(N) $(if $(filter command line,$(origin T)),--seconds $(T))
 
 bench: setup-bench all     ## weir beside its peers: tables, bench/results/index.html (half an hour)
 	@bench/run

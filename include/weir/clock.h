@@ -15,6 +15,10 @@ struct weir_clock {
     /* For a clock that does not run by itself: moves it forward by that much, on behalf of who
      * waits for something that time will bring. NULL: waiting is enough. */
     void (*skip)(weir_clock *clock, int64_t step_ns);
+
+    /* How long until something happens that no timer knows of, for a clock with a world of its own:
+     * 0 when it is there, negative when nothing will. NULL: nothing ever does. */
+    int64_t (*next_ns)(weir_clock *clock);
 };
 
 /** What the clock says. */

@@ -133,7 +133,8 @@ static int64_t sooner(int64_t a_ns, int64_t b_ns)
 
 static int64_t next_ns(weir_group *group)
 {
-    int64_t soonest_ns = -1;
+    weir_clock *clock = weir_group_at(group, 0)->clock;
+    int64_t soonest_ns = clock->next_ns != NULL ? clock->next_ns(clock) : -1;
     for (size_t i = 0; i <= group->count; i++) {
         if (!is_over(member(group, i)) && !member(group, i)->is_in_turn)
             soonest_ns = sooner(soonest_ns, weir__executor_next_ns(member(group, i)));

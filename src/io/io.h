@@ -256,6 +256,7 @@ int weir__uring_check(weir_sys *sys, weir_error *error);
 struct weir_io_source {
     const char *name;
     int (*open)(weir_io_source *source, weir_sys *sys, weir_io_counters *counters, weir_io **io);
+    weir_sys *sys; /* of the loops that have such a backend; NULL: Linux */
 };
 
 static inline int weir__io_submit(weir_io *io, weir_io_op *op)

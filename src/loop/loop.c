@@ -438,7 +438,10 @@ int weir__loop_new(weir_loop **out, const weir_executor_config *executor,
     weir_loop *loop = weir__zalloc(sizeof *loop);
     if (loop == NULL)
         return -ENOMEM;
-    weir__executor_init(&loop->base, &loop_type, executor);
+    weir_executor_config own = *executor;
+    if (config->io_source != NULL)
+        own.sys = config->io_source->sys;
+    weir__executor_init(&loop->base, &loop_type, &own);
     loop->base.io_progress = &loop->io_counters.completions;
     loop->config = *config;
     atomic_init(&loop->io_ratio, config->io_ratio);
