@@ -3,7 +3,7 @@
 
 # Two targets that install packages must not do so at the same time; Ninja uses all CPUs anyway.
 .NOTPARALLEL:
-.PHONY: all help run test long-test torture release-test asan tsan clang bench bench-quick fuzz format format-check \
+.PHONY: all help run test long-test torture release-test asan tsan clang bench bench-quick fuzz soak scale format format-check \
         layers tidy semantics install docs clean
 .DEFAULT_GOAL := all
 
@@ -67,6 +67,11 @@ bench-quick: setup-bench all  ## the same in a few minutes: what can be counted,
 fuzz: setup-build setup-fuzz  ## every fuzz target for T seconds (make fuzz T=60)
 	$(call build,fuzz,all)
 	@fuzz/run build/fuzz $(T)
+
+soak: T = 600
+soak: setup-build setup-test  ## echo and chat servers under random clients and faults for T seconds (make soak T=600)
+	$(call build,release,weir-echo weir-chat)
+	@tools/soak $(T)
 
 format: setup-check        ## format all sources
 	@tools/format
