@@ -73,6 +73,10 @@ soak: setup-build setup-test  ## echo and chat servers under random clients and 
 	$(call build,release,weir-echo weir-chat)
 	@tools/soak $(T)
 
+scale: setup-build setup-test  ## as many connections as there can be, and what they cost
+	$(call build,release,weir-scale)
+	@build/release/tests/weir-scale
+
 format: setup-check        ## format all sources
 	@tools/format
 
