@@ -212,8 +212,12 @@ static int start(local_run *self, weir_error *error)
 static void measure(local_run *self, const scale_settings *settings, scale_figures *figures)
 {
     size_t wanted = settings->local / 2;
-    if (!connect_up_to(self, wanted < SCALE_LIVE ? wanted : SCALE_LIVE, figures))
+    if (!connect_up_to(self, SCALE_LIVE, figures))
         return;
+    if (self->is_short) {
+        scale_fail(figures, "local: there is no memory to begin with");
+        return;
+    }
     figures->few = ask_some(self, settings, figures);
     double bytes = scale_own_bytes(), begin_s = scale_now_s();
     if (!connect_up_to(self, wanted, figures))
@@ -240,6 +244,7 @@ void scale_local(const scale_settings *settings, scale_figures *figures)
 {
     static local_run run;
     weir_error error;
+    run.counts.tick_ms = settings->tick_ms;
     figures->kernel_bytes = 0; /* it knows nothing of them */
     if (start(&run, &error) < 0)
         scale_fail(figures, "local: %s", error.message);

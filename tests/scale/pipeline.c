@@ -27,10 +27,20 @@ static int64_t now_of(const weir_ctx *ctx)
     return weir_executor_now_ns(weir_ctx_executor(ctx));
 }
 
+/* Nobody minds when idleness is noticed a little later, but a wake-up for each of thousands of
+ * timers a second would cost much more than the timers do: so they fire together, on a tick. */
+static int64_t to_next_tick(const weir_ctx *ctx, int64_t delay_ns)
+{
+    int64_t tick_ns = WEIR_MS(counts_of(ctx)->tick_ms), over_ns = 0;
+    if (tick_ns > 0)
+        over_ns = (now_of(ctx) + delay_ns) % tick_ns;
+    return over_ns > 0 ? delay_ns + tick_ns - over_ns : delay_ns;
+}
+
 static void wait_for(weir_ctx *ctx, int64_t delay_ns)
 {
     idle *self = weir_ctx_state(ctx);
-    int code = weir_ctx_schedule(ctx, &self->timer, delay_ns);
+    int code = weir_ctx_schedule(ctx, &self->timer, to_next_tick(ctx, delay_ns));
     if (code < 0)
         weir_ctx_fail(ctx, code, "no timer: %s", weir_error_text(code));
 }

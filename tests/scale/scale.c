@@ -17,6 +17,7 @@ static void print_help(void)
         "  --local N      channels within the process, two for each connection (1000000)\n"
         "  --questions N  to measure the answers with (20000)\n"
         "  --idle S       seconds to watch the idle ones for (5)\n"
+        "  --tick MS      idle timers fire at multiples of it; 0: each at its own time (100)\n"
         "  --help         this text\n",
         SCALE_IDLE_S, SCALE_LIVE);
 }
@@ -40,23 +41,27 @@ static scale_settings parse(int argc, char **argv)
         { "local", required_argument, NULL, 'l' },
         { "questions", required_argument, NULL, 'q' },
         { "idle", required_argument, NULL, 'i' },
+        { "tick", required_argument, NULL, 'm' },
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
-    scale_settings settings = { .local = 1000000, .questions = 20000, .idle_s = 5 };
+    scale_settings settings = { .local = 1000000, .questions = 20000, .idle_s = 5, .tick_ms = 100 };
     for (int which; (which = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         switch (which) {
         case 't':
-            settings.tcp = (size_t)number("--tcp", optarg, 1, 1e7);
+            settings.tcp = (size_t)number("--tcp", optarg, SCALE_LIVE, 1e7);
             break;
         case 'l':
-            settings.local = (size_t)number("--local", optarg, 2, 1e8);
+            settings.local = (size_t)number("--local", optarg, 2 * SCALE_LIVE, 1e8);
             break;
         case 'q':
             settings.questions = (unsigned)number("--questions", optarg, 1, 1e8);
             break;
         case 'i':
             settings.idle_s = number("--idle", optarg, 0.1, 3600);
+            break;
+        case 'm':
+            settings.tick_ms = (int)number("--tick", optarg, 0, 10000);
             break;
         case 'h':
             print_help();

@@ -18,6 +18,7 @@ typedef struct scale_settings {
     size_t local; /* channels, two for each connection */
     unsigned questions;
     double idle_s; /* how long the idle ones are watched */
+    int tick_ms;   /* idle timers fire at multiples of it; 0: each at its own time */
 } scale_settings;
 
 typedef struct scale_answers {
@@ -43,6 +44,7 @@ void scale_local(const scale_settings *settings, scale_figures *figures);
 
 /* What all channels of a kind share. */
 typedef struct scale_counts {
+    int tick_ms;
     _Atomic(size_t) active, inactive, timers;
 } scale_counts;
 

@@ -211,8 +211,12 @@ static scale_answers ask_some(const clients *them, unsigned count, scale_figures
 static void measure(const scale_settings *settings, const clients *them, size_t wanted,
                     scale_counts *counts, scale_figures *figures)
 {
-    if (!connect_up_to(them, counts, wanted < SCALE_LIVE ? wanted : SCALE_LIVE, figures))
+    if (!connect_up_to(them, counts, SCALE_LIVE, figures))
         return;
+    if (figures->connections < SCALE_LIVE) {
+        scale_fail(figures, "tcp: %s", figures->note);
+        return;
+    }
     figures->few = ask_some(them, settings->questions, figures);
     double user = scale_own_bytes(), kernel = scale_kernel_bytes(), begin_s = scale_now_s();
     if (!connect_up_to(them, counts, wanted, figures))
@@ -233,6 +237,7 @@ static void serve(const scale_settings *settings, clients *them, size_t wanted,
     weir_server *server;
     weir_error error;
     weir_address address;
+    counts.tick_ms = settings->tick_ms;
     if (weir_group_new(&group, &(weir_group_config){ .loops = 1 }, &error) < 0) {
         scale_fail(figures, "tcp: %s", error.message);
         return;
@@ -266,6 +271,10 @@ void scale_tcp(const scale_settings *settings, scale_figures *figures)
              wanted < settings->tcp || settings->tcp == 0
                  ? "as many as there are descriptors for (ulimit -Hn)"
                  : "as many as were asked for");
+    if (wanted < SCALE_LIVE) {
+        scale_fail(figures, "tcp: there are descriptors for %zu connections only", wanted);
+        return;
+    }
     clients them = start_clients(wanted);
     if (them.process < 0) {
         scale_fail(figures, "tcp: no process of clients: %s", strerror(errno));
