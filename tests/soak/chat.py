@@ -37,7 +37,7 @@ class Guest(Client):
         else:
             self.world.count("slow")
 
-    def hear(self, line):
+    def take(self, line):
         if notice := NOTICE.fullmatch(line):
             if notice["what"] == "came in":
                 self.heard[notice["name"]] = 0
@@ -59,7 +59,7 @@ class Guest(Client):
             self.worst_lag_s = max(self.worst_lag_s, self.world.lag_s)
             *lines, self.rest = (self.rest + data).split(b"\n")
             for line in lines:
-                self.hear(line.decode("ascii", "backslashreplace"))
+                self.take(line.decode("ascii", "backslashreplace"))
             self.world.count("bytes", len(data))
             self.news.set()
 
@@ -85,12 +85,23 @@ class Guest(Client):
         self.said += count
         await self.send("".join(lines).encode())
 
-    async def wait_until_heard(self, name, number):
+    async def hear(self, name, number):
+        """Waits until it has heard so many lines of somebody."""
         while self.heard.get(name, 0) < number:
             self.news.clear()
             if self.reading.done():
                 self.reading.result()
             await self.news.wait()
+
+    async def hear_all_of(self, mouth):
+        hearing = asyncio.ensure_future(self.hear(mouth.name, mouth.said))
+        try:
+            await asyncio.wait([hearing, mouth.reading], return_when=asyncio.FIRST_COMPLETED)
+            if not hearing.done() and mouth.is_excused():
+                mouth.reading.result()  # without memory, what it said last may be lost with it
+            await hearing
+        finally:
+            await end_all([hearing])
 
     async def leave(self):
         """A half-close; the server's answer to it is the end."""
@@ -120,7 +131,7 @@ async def steady(mouth, ear, rng):
     await mouth.come_in()
     for _ in range(rng.randint(1, 20)):
         await mouth.say(rng.randint(1, 8))
-        await ear.wait_until_heard(mouth.name, mouth.said)
+        await ear.hear_all_of(mouth)
         await asyncio.sleep(rng.uniform(0.0, 0.3))
     await mouth.leave()
     await ear.leave()
@@ -130,7 +141,7 @@ async def burst(mouth, ear, rng):
     await ear.come_in()
     await mouth.come_in()
     await mouth.say(rng.randint(100, 400))
-    await ear.wait_until_heard(mouth.name, mouth.said)
+    await ear.hear_all_of(mouth)
     await mouth.leave()
 
 
@@ -155,7 +166,7 @@ async def half_close(mouth, ear, rng):
     await mouth.come_in()
     await mouth.say(rng.randint(1, 20))
     mouth.end_sending()
-    await ear.wait_until_heard(mouth.name, mouth.said)
+    await ear.hear_all_of(mouth)
     await ear.leave()
 
 

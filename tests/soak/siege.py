@@ -166,12 +166,12 @@ class Siege:
         self.idle_share = (server.cpu_s() - before) / IDLE_S
         if self.idle_share >= IDLE_SHARE:
             self.fails(f"without clients it uses {self.idle_share:.1%} of a CPU")
+        self.take_sample()
         try:
             if not crowds.KINDS[server.kind].fresh_client(server.port):
                 self.fails("a new client is not served")
         except OSError as why:
             self.fails(f"a new client is not served: {why}")
-        self.take_sample()
         code = server.end()
         if code != 0:
             self.fails("it does not end on SIGTERM" if code is None else f"it ended with {code}: {server.last_words()}")
