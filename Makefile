@@ -3,8 +3,8 @@
 
 # Two targets that install packages must not do so at the same time; Ninja uses all CPUs anyway.
 .NOTPARALLEL:
-.PHONY: all help run test long-test torture release-test asan tsan msan clang sim bench bench-quick fuzz \
-        format format-check tidy analyze valgrind layers semantics install docs clean
+.PHONY: all help run test long-test torture release-test asan tsan msan clang sim bench bench-quick fuzz soak \
+        scale format format-check tidy analyze valgrind layers semantics install docs clean
 .DEFAULT_GOAL := all
 
 PREFIX ?= /usr/local
@@ -75,6 +75,15 @@ bench-quick: setup-bench all  ## the same in a few minutes: what can be counted,
 fuzz: setup-build setup-fuzz  ## every fuzz target for T seconds (make fuzz T=60)
 	$(call build,fuzz,all)
 	@fuzz/run build/fuzz $(T)
+
+soak: T = 600
+soak: setup-build setup-test  ## echo and chat servers under random clients and faults for T seconds (make soak T=600)
+	$(call build,release,weir-echo weir-chat)
+	@tools/soak $(T)
+
+scale: setup-build setup-test  ## as many connections as there can be, and what they cost
+	$(call build,release,weir-scale)
+	@build/release/tests/weir-scale
 
 format: setup-check        ## format all sources
 	@tools/format

@@ -31,6 +31,7 @@ struct weir_timer {
     WEIR_ATOMIC(uint32_t) state;
     int64_t period_ns; /* 0: once; negative: counted from the end of fire */
     weir_task task;
+    weir_mpsc_node *before; /* while it is due: what is in front of its task */
 };
 
 /**

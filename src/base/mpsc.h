@@ -79,17 +79,20 @@ static inline void weir__mpsc_take(weir_mpsc *queue)
     queue->taken += count;
 }
 
-/* Consumer only. Pushes a node itself, behind all that was pushed until now, which is cheaper. */
-static inline void weir__mpsc_append(weir_mpsc *queue, weir_mpsc_node *node)
+/* Consumer only. Pushes a node itself, behind all that was pushed until now, which is cheaper; and
+ * says which is in front of it, NULL when there is none. */
+static inline weir_mpsc_node *weir__mpsc_append(weir_mpsc *queue, weir_mpsc_node *node)
 {
     weir__mpsc_take(queue);
+    weir_mpsc_node *before = queue->first != NULL ? queue->last : NULL;
     node->next = NULL;
-    if (queue->first == NULL)
+    if (before == NULL)
         queue->first = node;
     else
-        queue->last->next = node;
+        before->next = node;
     queue->last = node;
     queue->taken++;
+    return before;
 }
 
 /* Consumer only. Of what it has taken over; NULL when there is none. */
@@ -125,6 +128,20 @@ static inline void weir__mpsc_remove(weir_mpsc *queue, weir_mpsc_node *node)
         queue->taken--;
         return;
     }
+}
+
+/* Consumer only. Takes out a node that it has appended, and that `before` was in front of. When
+ * that has been popped since, this one is the first, and nobody looks at it. */
+static inline void weir__mpsc_remove_behind(weir_mpsc *queue, weir_mpsc_node *before,
+                                            weir_mpsc_node *node)
+{
+    if (queue->first == node)
+        queue->first = node->next;
+    else
+        before->next = node->next;
+    if (queue->last == node)
+        queue->last = before;
+    queue->taken--;
 }
 
 /* Consumer only. */

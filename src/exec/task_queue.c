@@ -68,3 +68,10 @@ void weir__task_queue_take_back(weir_task_queue *queue, weir_task *wanted)
     if (queue->bound > 0)
         atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
 }
+
+void weir__task_queue_take_out(weir_task_queue *queue, weir_mpsc_node *before, weir_task *task)
+{
+    weir__mpsc_remove_behind(&queue->mpsc, before, &task->node);
+    if (queue->bound > 0)
+        atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
+}

@@ -37,6 +37,17 @@ static inline int weir__task_queue_push(weir_task_queue *queue, weir_task *task,
     return code;
 }
 
+/* The consumer's own, for a task that may be taken out again: the same, and what is in front of it,
+ * NULL for nothing. */
+static inline int weir__task_queue_append(weir_task_queue *queue, weir_task *task,
+                                          weir_mpsc_node **before)
+{
+    int code = queue->bound > 0 ? weir__task_queue_take_place(queue) : 0;
+    if (code == 0)
+        *before = weir__mpsc_append(&queue->mpsc, &task->node);
+    return code;
+}
+
 /* The same for tasks that must not be refused. */
 void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task, bool is_consumer);
 
@@ -64,5 +75,9 @@ static inline size_t weir__task_queue_taken(const weir_task_queue *queue)
 /* Consumer only, and slow. Takes out a task that was pushed before and not popped; the order of the
  * others stays. */
 void weir__task_queue_take_back(weir_task_queue *queue, weir_task *task);
+
+/* Consumer only, and quick: of one that was appended. Whoever keeps what is in front of the next
+ * one has a new one to keep. */
+void weir__task_queue_take_out(weir_task_queue *queue, weir_mpsc_node *before, weir_task *task);
 
 #endif

@@ -818,6 +818,178 @@ static void due_timers_that_are_cancelled_make_room_in_the_queue(void **state)
     weir_group_free(group);
 }
 
+/* Each that fires cancels or reschedules some of those behind it, which are freed or fire again;
+ * some tasks stand between them. */
+enum { LINE = 200, LINE_ROUNDS = 200 };
+
+typedef struct line line;
+typedef struct line_timer {
+    weir_timer timer;
+    line *of;
+    int nth;
+    bool was_moved; /* to later */
+} line_timer;
+
+struct line {
+    weir_executor *executor;
+    unsigned random;
+    line_timer *waiting[LINE]; /* NULL: it has ended */
+    int last, ended, tasks;    /* which fired last */
+};
+
+static unsigned next_random(line *self, unsigned below)
+{
+    self->random = self->random * 1103515245u + 12345u;
+    return (self->random >> 16) % below;
+}
+
+static void line_timer_end(line_timer *self)
+{
+    self->of->waiting[self->nth] = NULL;
+    self->of->ended++;
+    free(self);
+}
+
+static void line_timer_cancelled(weir_timer *timer)
+{
+    line_timer_end(WEIR_CONTAINER(timer, line_timer, timer));
+}
+
+static int count_task(void *arg)
+{
+    ((line *)arg)->tasks++;
+    return 0;
+}
+
+static void disturb(line *self)
+{
+    for (unsigned i = next_random(self, 6); i > 0; i--) {
+        line_timer *victim = self->waiting[next_random(self, LINE)];
+        if (victim == NULL || victim->was_moved)
+            continue;
+        victim->was_moved = next_random(self, 3) == 0;
+        if (victim->was_moved)
+            assert_int_equal(weir_timer_reschedule(&victim->timer, 100), 0);
+        else
+            assert_int_equal(weir_timer_cancel(&victim->timer), 0);
+    }
+}
+
+static int line_timer_fire(weir_timer *timer)
+{
+    line_timer *self = WEIR_CONTAINER(timer, line_timer, timer);
+    line *all = self->of;
+    if (!self->was_moved) {
+        assert_true(self->nth > all->last);
+        all->last = self->nth;
+    }
+    line_timer_end(self);
+    disturb(all);
+    return weir_executor_execute(all->executor, count_task, all);
+}
+
+static int schedule_line(void *arg)
+{
+    line *self = arg;
+    for (int i = 0; i < LINE; i++) {
+        line_timer *timer = malloc(sizeof *timer);
+        assert_non_null(timer);
+        *timer = (line_timer){
+            .timer = { .fire = line_timer_fire, .cancelled = line_timer_cancelled },
+            .of = self,
+            .nth = i,
+        };
+        self->waiting[i] = timer;
+        assert_int_equal(weir_timer_schedule(&timer->timer, self->executor, 10), 0);
+    }
+    return 0;
+}
+
+static int disturb_line(void *arg)
+{
+    disturb(arg);
+    return 0;
+}
+
+static void due_timers_leave_the_queue_in_any_order_and_the_others_keep_theirs(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < LINE_ROUNDS; round++) {
+        weir_virtual_clock clock;
+        weir_virtual_clock_init(&clock, START_NS);
+        weir_group *group =
+            new_group(&(weir_group_config){ .count = 1, .is_manual = true, .clock = &clock.clock });
+        line l = { .executor = weir_group_at(group, 0), .random = round, .last = -1 };
+        assert_int_equal(weir_executor_execute(l.executor, schedule_line, &l), 0);
+        weir_group_step(group);
+        weir_virtual_clock_advance(&clock, 10);
+        assert_int_equal(weir_executor_execute(l.executor, disturb_line, &l), 0);
+        for (int i = 0; i < 10; i++) {
+            weir_group_step(group);
+            weir_virtual_clock_advance(&clock, 100);
+        }
+        assert_int_equal(l.ended, LINE);
+        assert_int_equal(stats_of(l.executor).tasks_queued, 0);
+        assert_int_equal(stats_of(l.executor).timers, 0);
+        weir_group_free(group);
+    }
+}
+
+/* As when a server with very many connections closes them all: a search of the queue for each would
+ * take until this test is ended for taking too long. */
+enum { MULTITUDE = 300000 };
+
+typedef struct multitude {
+    weir_executor *executor;
+    weir_timer *timers;
+    int cancelled;
+} multitude;
+
+static int never_fires(weir_timer *timer)
+{
+    (void)timer;
+    return -EIO;
+}
+
+static int cancel_multitude(void *arg)
+{
+    multitude *self = arg;
+    for (int i = MULTITUDE - 1; i >= 0; i--)
+        self->cancelled += weir_timer_cancel(&self->timers[i]) == 0;
+    return 0;
+}
+
+static int schedule_multitude(void *arg)
+{
+    multitude *self = arg;
+    for (int i = 0; i < MULTITUDE; i++)
+        assert_int_equal(weir_timer_schedule(&self->timers[i], self->executor, 10), 0);
+    return 0;
+}
+
+static void a_multitude_of_due_timers_is_cancelled_without_a_search(void **state)
+{
+    (void)state;
+    weir_virtual_clock clock;
+    weir_virtual_clock_init(&clock, START_NS);
+    weir_group *group =
+        new_group(&(weir_group_config){ .count = 1, .is_manual = true, .clock = &clock.clock });
+    multitude m = { .executor = weir_group_at(group, 0),
+                    .timers = calloc(MULTITUDE, sizeof *m.timers) };
+    assert_non_null(m.timers);
+    for (int i = 0; i < MULTITUDE; i++)
+        m.timers[i].fire = never_fires;
+    assert_int_equal(weir_executor_execute(m.executor, schedule_multitude, &m), 0);
+    weir_group_step(group);
+    weir_virtual_clock_advance(&clock, 10);
+    assert_int_equal(weir_executor_execute(m.executor, cancel_multitude, &m), 0);
+    weir_group_step(group);
+    assert_int_equal(m.cancelled, MULTITUDE);
+    assert_int_equal(stats_of(m.executor).tasks_queued, 0);
+    weir_group_free(group);
+    free(m.timers);
+}
+
 /* One thread reschedules what is due, another one cancels: each schedule ends in one of the two. */
 enum { DUES = 64, DUE_ROUNDS = 200 };
 
@@ -907,6 +1079,8 @@ int main(void)
         weir_case(a_due_timer_is_cancelled_at_once_during_shutdown),
         weir_case(a_due_timer_that_is_rescheduled_during_shutdown_is_cancelled),
         weir_case(due_timers_that_are_cancelled_make_room_in_the_queue),
+        weir_case(due_timers_leave_the_queue_in_any_order_and_the_others_keep_theirs),
+        weir_case(a_multitude_of_due_timers_is_cancelled_without_a_search),
         weir_case(due_timers_are_rescheduled_while_another_thread_cancels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
