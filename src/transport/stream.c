@@ -29,10 +29,12 @@ static __attribute__((noinline)) void on_received_otherwise(weir_socket *self,
         deliver(self, result);
     if (result->is_armed || weir__socket_landed(self) || result->buf != NULL)
         return; /* after the one buffer of a one-shot receive the end of the batch goes on */
-    if (result->code != -ECANCELED)
-        weir__channel_read_ended(&self->channel, result->code);
-    else if (self->channel.is_reading)
+    if (result->code == -ECANCELED && self->channel.is_reading)
         weir__socket_start_reading(&self->channel);
+    else if (result->code < 0 && result->code != -ECANCELED && self->is_relayed)
+        self->file.kept_code = result->code; /* for the relay, which has waited for this end */
+    else if (result->code != -ECANCELED && !self->is_relayed)
+        weir__channel_read_ended(&self->channel, result->code);
 }
 
 /* Mostly it is a buffer of many. */
