@@ -255,7 +255,7 @@ static void complete_one(weir_uring *self, const struct io_uring_cqe *result)
         if (!(result->flags & IORING_CQE_F_MORE))
             listen_for_wake(self);
     } else if (name != WEIR_URING_NOTHING) {
-        weir_io_op *op = (weir_io_op *)(uintptr_t)(name & ~(uint64_t)WEIR_URING_TAGS);
+        weir_io_op *op = weir__uring_op_of(name);
         if (name & WEIR_URING_END)
             weir__uring_complete_end(self, op, result->res);
         else
@@ -336,7 +336,7 @@ static void salvage(weir_uring *self)
     for (unsigned at = *queue->khead; at != end; at++) {
         const struct io_uring_cqe *result = &queue->cqes[at & queue->ring_mask];
         if (result->user_data > WEIR_URING_TAGS && result->user_data % (WEIR_URING_TAGS + 1) == 0)
-            weir__uring_salvage(self, (weir_io_op *)(uintptr_t)result->user_data, result->res,
+            weir__uring_salvage(self, weir__uring_op_of(result->user_data), result->res,
                                 result->flags);
     }
 }

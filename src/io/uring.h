@@ -7,6 +7,7 @@
 #include "io/slots.h"
 
 #include <liburing.h>
+#include <string.h>
 
 /*
  * It is the engine of readiness.h over poll requests, by which every operation can be done; and
@@ -105,6 +106,14 @@ static inline uint64_t weir__uring_name_of(const weir_io_op *op)
     return (uintptr_t)op;
 }
 
+static inline weir_io_op *weir__uring_op_of(uint64_t name)
+{
+    weir_io_op *op;
+    uintptr_t address = name & ~(uint64_t)WEIR_URING_TAGS;
+    memcpy(&op, &address, sizeof address);
+    return op;
+}
+
 /* The ring: uring_ring.c --------------------------------------------------------------------- */
 
 /* io_uring_setup: the descriptor, or a negative code. */
@@ -149,18 +158,33 @@ weir_buf *weir__uring_buffers_take(weir_uring *self, unsigned number, size_t len
 weir_buf *weir__uring_buffers_hand_on(weir_uring *self, unsigned number);
 
 /* The buffer of that number, to look at, and to give back, unless it was handed on. */
-const void *weir__uring_buffers_look(const weir_uring *self, unsigned number);
+void *weir__uring_buffers_look(const weir_uring *self, unsigned number);
 void weir__uring_buffers_put_back(weir_uring *self, unsigned number);
 
-/* Operations that the kernel performs: uring_ops.c ------------------------------------------- */
+/* Giving operations to the kernel: uring_give.c ---------------------------------------------- */
 
-/* Whether it can, as things are. */
+/* What comes in front of a datagram. */
+#define WEIR_URING_DATAGRAM_ROOM                                                                   \
+    (sizeof(struct io_uring_recvmsg_out) + sizeof(struct sockaddr_storage) + WEIR_IO_CONTROL_SIZE)
+
+static inline bool weir__uring_needs_buffers(const weir_io_op *op)
+{
+    return op->kind == WEIR_IO_RECEIVE || op->kind == WEIR_IO_RECEIVE_DATAGRAM;
+}
+
+/* Whether the kernel can perform it, as things are. */
 bool weir__uring_takes(const weir_uring *self, const weir_io_op *op);
 
-/* Gives it one. For the way in PENDING; else as submit does. */
+/* Gives it one that is armed: PENDING; or why not, of which -EAGAIN and -EINTR mean that the engine
+ * may try; or 0, of a send that has nothing to send. */
 int weir__uring_give(weir_uring *self, weir_io_op *op);
 
-/* The same for one of the way in that is armed; when that fails it ends, or is the engine's. */
+/* A send that found no room is told when there is some, and given again. False: nobody can tell. */
+bool weir__uring_wait_for_room(weir_uring *self, weir_io_op *op);
+
+/* What becomes of them: uring_ops.c ----------------------------------------------------------- */
+
+/* Gives one of the way in that is armed; when that fails it ends, or is the engine's. */
 void weir__uring_give_or_end(weir_uring *self, weir_io_op *op);
 
 /* Asks for the end of one; and asks for those again that there was no room for. */

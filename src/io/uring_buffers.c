@@ -27,12 +27,12 @@ static int allocate(weir_uring_buffers *self)
 {
     size_t bytes = self->size * sizeof(struct io_uring_buf);
     self->memory = weir__zalloc(bytes + PAGE_BYTES);
-    self->bufs = weir__zalloc(self->size * sizeof *self->bufs);
+    self->bufs = weir__zalloc(self->size * sizeof(void *));
     self->spare = weir__alloc(self->size * sizeof *self->spare);
     if (self->memory == NULL || self->bufs == NULL || self->spare == NULL)
         return -ENOMEM;
-    uintptr_t at = ((uintptr_t)self->memory + PAGE_BYTES - 1) & ~(uintptr_t)(PAGE_BYTES - 1);
-    self->ring = (struct io_uring_buf_ring *)at;
+    size_t past_page = (uintptr_t)self->memory % PAGE_BYTES;
+    self->ring = (void *)((char *)self->memory + PAGE_BYTES - past_page);
     for (unsigned i = 0; i < self->size; i++)
         self->spare[i] = (uint16_t)(self->size - 1 - i);
     self->spare_count = self->size;
@@ -129,7 +129,7 @@ weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned number, size_t le
     return buf;
 }
 
-const void *weir__uring_buffers_look(const weir_uring *uring, unsigned number)
+void *weir__uring_buffers_look(const weir_uring *uring, unsigned number)
 {
     return uring->buffers.bufs[number]->data;
 }

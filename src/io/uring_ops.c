@@ -1,207 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Operations that the kernel performs itself. */
-#include "base/fault.h"
+/* What becomes of operations that the kernel performs. */
 #include "io/kept.h"
 #include "io/ops.h"
 #include "io/uring.h"
 
 #include <errno.h>
-#include <string.h>
-
-#define BUFFER_GROUP 0
-#define FEW_PIECES 64 /* with so few left it is time to hand over */
-
-/* What comes in front of a datagram. */
-#define DATAGRAM_ROOM                                                                              \
-    (sizeof(struct io_uring_recvmsg_out) + sizeof(struct sockaddr_storage) + WEIR_IO_CONTROL_SIZE)
-
-/* Giving --------------------------------------------------------------------------------------- */
-
-static bool takes_datagrams(const weir_uring *self, const weir_io_op *op)
-{
-    return op->is_multishot && self->features & WEIR_URING_RECVMSG && self->buffers.ring != NULL &&
-           op->datagrams.bytes + DATAGRAM_ROOM <= self->buffers.bytes;
-}
-
-bool weir__uring_takes(const weir_uring *self, const weir_io_op *op)
-{
-    if (op->file->error < 0 || op->state & WEIR_OP_REFUSED)
-        return false;
-    switch ((weir_io_op_kind)op->kind) {
-    case WEIR_IO_ACCEPT:
-        return self->features & WEIR_URING_ACCEPT;
-    case WEIR_IO_RECEIVE:
-        return self->features & WEIR_URING_RECEIVE && self->buffers.ring != NULL &&
-               op->file->max_descriptors == 0;
-    case WEIR_IO_RECEIVE_DATAGRAM:
-        return takes_datagrams(self, op);
-    case WEIR_IO_SEND:
-        return self->features & WEIR_URING_SEND;
-    case WEIR_IO_CONNECT: /* a Unix socket knows at once */
-        return self->features & WEIR_URING_CONNECT &&
-               weir_address_kind_of(op->remote) != WEIR_ADDRESS_UNIX;
-    default:
-        return false;
-    }
-}
-
-static void prepare_receive(weir_uring *self, struct io_uring_sqe *entry, const weir_io_op *op)
-{
-    weir__io_count(&self->base.base.counters->receives);
-    io_uring_prep_recv(entry, op->file->fd, NULL, 0, 0);
-    if (op->is_multishot)
-        entry->ioprio |= IORING_RECV_MULTISHOT;
-    entry->flags |= IOSQE_BUFFER_SELECT;
-    entry->buf_group = BUFFER_GROUP;
-}
-
-static void prepare_datagrams(weir_uring *self, struct io_uring_sqe *entry, const weir_io_op *op)
-{
-    static struct msghdr wish = { .msg_namelen = sizeof(struct sockaddr_storage),
-                                  .msg_controllen = WEIR_IO_CONTROL_SIZE };
-    weir__io_count(&self->base.base.counters->receives);
-    io_uring_prep_recvmsg_multishot(entry, op->file->fd, &wish, MSG_CMSG_CLOEXEC);
-    entry->flags |= IOSQE_BUFFER_SELECT;
-    entry->buf_group = BUFFER_GROUP;
-}
-
-static void prepare_accept(struct io_uring_sqe *entry, const weir_io_op *op)
-{
-    io_uring_prep_accept(entry, op->file->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (op->is_multishot)
-        entry->ioprio |= IORING_ACCEPT_MULTISHOT;
-}
-
-/* The memory for the pieces is read when they are handed over, which nobody does in between. It
- * does not wait for room: the kernel might put a thread of its own to that. */
-static void prepare_send(weir_uring *self, struct io_uring_sqe *entry, const weir_io_op *op,
-                         struct iovec *pieces, int count)
-{
-    if (count == 1) {
-        io_uring_prep_send(entry, op->file->fd, pieces->iov_base, pieces->iov_len,
-                           MSG_NOSIGNAL | MSG_DONTWAIT);
-        return;
-    }
-    struct msghdr *header = &self->headers[self->header_count++];
-    *header = (struct msghdr){ .msg_iov = pieces, .msg_iovlen = (size_t)count };
-    self->piece_count += (unsigned)count;
-    io_uring_prep_sendmsg(entry, op->file->fd, header, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-static bool has_room_to_gather(weir_uring *self)
-{
-    unsigned room = sizeof self->pieces / sizeof *self->pieces - self->piece_count;
-    if (room >= FEW_PIECES && self->header_count < WEIR_URING_HEADERS)
-        return true;
-    return weir__uring_enter(self, 0) == 0 && self->piece_count == 0;
-}
-
-static bool needs_buffers(const weir_io_op *op)
-{
-    return op->kind == WEIR_IO_RECEIVE || op->kind == WEIR_IO_RECEIVE_DATAGRAM;
-}
-
-/* No event tells the engine what the kernel finds out for itself. */
-static int begin(weir_uring *self, weir_io_op *op, struct io_uring_sqe *entry)
-{
-    uint8_t bit = weir__op_is_out(op) ? WEIR_FILE_WRITABLE : WEIR_FILE_READABLE;
-    entry->user_data = weir__uring_name_of(op);
-    op->state = WEIR_OP_AT_KERNEL;
-    op->file->withheld |= bit;
-    op->file->bits &= (uint8_t)~bit;
-    self->buffers.users += needs_buffers(op);
-    return WEIR_IO_PENDING;
-}
-
-/* The fault hook knows these by the names of the calls that they stand for. */
-static int ask_fault(const weir_io_op *op)
-{
-    static const char *const calls[] = {
-        [WEIR_IO_ACCEPT] = "accept4",
-        [WEIR_IO_RECEIVE] = "recv",
-        [WEIR_IO_CONNECT] = "connect",
-        [WEIR_IO_RECEIVE_DATAGRAM] = "recvmsg",
-    };
-    return weir__fault(calls[op->kind], NULL);
-}
-
-/* The same, which may make it shorter. */
-static int ask_fault_to_send(struct iovec *pieces, int *count)
-{
-    size_t length = 0, left;
-    for (int i = 0; i < *count; i++)
-        length += pieces[i].iov_len;
-    left = length;
-    int code = weir__fault(*count == 1 ? "send" : "sendmsg", &left);
-    if (code < 0 || left == length)
-        return code;
-    for (int i = 0; i < *count; i++) {
-        if (pieces[i].iov_len >= left) {
-            pieces[i].iov_len = left;
-            *count = i + 1;
-        }
-        left -= pieces[i].iov_len;
-    }
-    return 0;
-}
-
-static int give_send(weir_uring *self, weir_io_op *op)
-{
-    if (!has_room_to_gather(self))
-        return -EAGAIN;
-    struct iovec *pieces = self->pieces + self->piece_count;
-    unsigned room = sizeof self->pieces / sizeof *self->pieces - self->piece_count;
-    int count = op->gather(op, pieces, room < IOV_MAX ? (int)room : IOV_MAX);
-    int code = count > 0 ? ask_fault_to_send(pieces, &count) : 0;
-    if (count == 0 || code < 0)
-        return code;
-    struct io_uring_sqe *entry = weir__uring_next(self);
-    if (entry == NULL)
-        return -EAGAIN;
-    weir__io_count(&self->base.base.counters->sends);
-    prepare_send(self, entry, op, pieces, count);
-    return begin(self, op, entry);
-}
-
-static void prepare_connect(struct io_uring_sqe *entry, const weir_io_op *op)
-{
-    size_t length;
-    const struct sockaddr *address = weir_address_sockaddr(op->remote, &length);
-    io_uring_prep_connect(entry, op->file->fd, address, (socklen_t)length);
-}
-
-static void prepare(weir_uring *self, struct io_uring_sqe *entry, const weir_io_op *op)
-{
-    switch ((weir_io_op_kind)op->kind) {
-    case WEIR_IO_ACCEPT:
-        weir__io_count(&self->base.base.counters->accepts);
-        prepare_accept(entry, op);
-        break;
-    case WEIR_IO_RECEIVE:
-        prepare_receive(self, entry, op);
-        break;
-    case WEIR_IO_RECEIVE_DATAGRAM:
-        prepare_datagrams(self, entry, op);
-        break;
-    default:
-        prepare_connect(entry, op);
-        break;
-    }
-}
-
-int weir__uring_give(weir_uring *self, weir_io_op *op)
-{
-    if (op->kind == WEIR_IO_SEND)
-        return give_send(self, op);
-    int code = ask_fault(op);
-    if (code == 0 && needs_buffers(op) && self->buffers.wanted == 0)
-        weir__uring_buffers_fill(self);
-    struct io_uring_sqe *entry = code == 0 ? weir__uring_next(self) : NULL;
-    if (entry == NULL)
-        return code < 0 ? code : -EAGAIN;
-    prepare(self, entry, op);
-    return begin(self, op, entry);
-}
 
 /* Ending --------------------------------------------------------------------------------------- */
 
@@ -260,7 +63,7 @@ static unsigned take_back(weir_uring *self, weir_io_op *op)
     if (state & (WEIR_OP_CANCELLED | WEIR_OP_PAUSED))
         forget_to_ask(self, op);
     op->state = 0;
-    self->buffers.users -= needs_buffers(op);
+    self->buffers.users -= weir__uring_needs_buffers(op);
     op->file->withheld &= (uint8_t)~bit;
     op->file->bits |= bit; /* as far as anybody knows */
     return state;
@@ -393,10 +196,10 @@ static void complete_receive(weir_uring *self, weir_io_op *op, int code, unsigne
 static void read_datagram(weir_uring *self, const weir_io_op *op, unsigned number, size_t length,
                           weir_io_result *result)
 {
-    const struct io_uring_recvmsg_out *out = weir__uring_buffers_look(self, number);
-    char *name = (char *)(uintptr_t)(out + 1);
+    struct io_uring_recvmsg_out *out = weir__uring_buffers_look(self, number);
+    char *name = (char *)(out + 1);
     char *control = name + sizeof(struct sockaddr_storage);
-    size_t there = length - DATAGRAM_ROOM, most = op->datagrams.bytes;
+    size_t there = length - WEIR_URING_DATAGRAM_ROOM, most = op->datagrams.bytes;
     size_t taken = there < most ? there : most;
     struct msghdr message = {
         .msg_name = name,
@@ -410,8 +213,8 @@ static void read_datagram(weir_uring *self, const weir_io_op *op, unsigned numbe
     result->buf = weir_buf_from(control + WEIR_IO_CONTROL_SIZE, taken);
     if (result->buf == NULL) {
         result->buf = weir__uring_buffers_hand_on(self, number);
-        result->buf->reader = DATAGRAM_ROOM;
-        result->buf->writer = (uint32_t)(DATAGRAM_ROOM + taken);
+        result->buf->reader = WEIR_URING_DATAGRAM_ROOM;
+        result->buf->writer = (uint32_t)(WEIR_URING_DATAGRAM_ROOM + taken);
     }
 }
 
@@ -422,7 +225,7 @@ static void complete_datagram(weir_uring *self, weir_io_op *op, int code, unsign
     if (flags & IORING_CQE_F_BUFFER) {
         unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
         weir_io_result result = { .is_armed = true };
-        if (code >= (int)DATAGRAM_ROOM) {
+        if (code >= (int)WEIR_URING_DATAGRAM_ROOM) {
             read_datagram(self, op, number, (size_t)code, &result);
             tell_data(self, op, &result);
         }
@@ -473,22 +276,10 @@ static void complete_accept(weir_uring *self, weir_io_op *op, int code, unsigned
 
 /* The way out ---------------------------------------------------------------------------------- */
 
-static void wait_for_room(weir_uring *self, weir_io_op *op)
-{
-    struct io_uring_sqe *entry = weir__uring_next(self);
-    if (entry == NULL) {
-        refuse(self, op);
-        return;
-    }
-    io_uring_prep_poll_add(entry, op->file->fd, POLLOUT);
-    begin(self, op, entry);
-    op->state |= WEIR_OP_WAITS;
-}
-
 /* There is room, or an error that sending finds out. */
 static void send_again(weir_uring *self, weir_io_op *op)
 {
-    int code = give_send(self, op);
+    int code = weir__uring_give(self, op);
     if (code == -EAGAIN)
         refuse(self, op);
     else if (code != WEIR_IO_PENDING)
@@ -505,8 +296,8 @@ static void complete_out(weir_uring *self, weir_io_op *op, int code)
         weir__op_finish(&self->base.base, op, -ECANCELED);
     else if (state & WEIR_OP_WAITS && code >= 0)
         send_again(self, op);
-    else if (code == -EAGAIN && op->kind == WEIR_IO_SEND)
-        wait_for_room(self, op);
+    else if (code == -EAGAIN && op->kind == WEIR_IO_SEND && weir__uring_wait_for_room(self, op))
+        return;
     else if (is_undone && op->kind == WEIR_IO_SEND)
         refuse(self, op);
     else

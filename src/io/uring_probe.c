@@ -75,17 +75,17 @@ static void read_mask(void)
 
 static int ask(weir_sys *sys, int ring)
 {
-    struct {
-        struct io_uring_probe probe;
-        struct io_uring_probe_op ops[MOST_OPCODES];
-    } answer = { 0 };
+    _Alignas(
+        struct io_uring_probe) char room[sizeof(struct io_uring_probe) +
+                                         MOST_OPCODES * sizeof(struct io_uring_probe_op)] = { 0 };
+    const struct io_uring_probe *answer = (const struct io_uring_probe *)room;
     int features = 0;
-    int code = sys->io_uring_register(sys, ring, IORING_REGISTER_PROBE, &answer, MOST_OPCODES);
+    int code = sys->io_uring_register(sys, ring, IORING_REGISTER_PROBE, room, MOST_OPCODES);
     if (code < 0)
         return code;
     for (size_t i = 0; i < KNOWN - 1; i++) {
         bool is_there = known[i].opcode < 0 ||
-                        answer.ops[known[i].opcode].flags & IO_URING_OP_SUPPORTED;
+                        answer->ops[known[i].opcode].flags & IO_URING_OP_SUPPORTED;
         features |= is_there ? (int)known[i].feature : 0;
     }
     return features;
