@@ -841,8 +841,10 @@ class Readme(unittest.TestCase):
         build = os.path.join(PROGRAMS, "..")
         with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as cache:
             sanitizers = re.search(r"^WEIR_SANITIZE:\w+=(.*)$", cache.read(), re.M)[1]
+        with open(os.path.join(build, "weir.pc"), encoding="utf-8") as facts:
+            libraries = re.search(r"^Libs.private: (.*)$", facts.read(), re.M)[1].split()
         program = os.path.join(self.folder, "fragment")
-        self.compile(fragment, "-o", program, "-x", "none", os.path.join(build, "src", "libweir.a"), "-pthread",
+        self.compile(fragment, "-o", program, "-x", "none", os.path.join(build, "src", "libweir.a"), *libraries,
                      *(["-fsanitize=" + sanitizers] if sanitizers else []), **more)
         return program
 
