@@ -90,7 +90,7 @@ def report(soak):
               "full: how often no descriptor was left. growth: of memory, in KiB over the last two thirds.\n"
               "descriptors: before / most / after. idle: CPU at the end.")
     with open(soak.failures, encoding="utf-8") as file:
-        failures = file.read().splitlines()
+        failures = sorted(file.read().splitlines(), key=lambda line: " client " in line)  # the servers' own first
     for line in failures[:20]:
         print(f"failure: {line}")
     faults = soak.faults()
