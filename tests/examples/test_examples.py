@@ -21,7 +21,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PROGRAMS = ""
 PATIENCE_S = 60  # for everything that should happen at once, on a machine under heavy load
 SERVERS = ["echo", "discard", "time", "chat", "proxy"]
-BACKENDS = ["epoll", "blocking"]  # and uring, unless there is none and that is fine: WEIR_ACCEPT_NO_URING
+BACKENDS = ["epoll", "blocking"] + ([] if os.environ.get("WEIR_ACCEPT_NO_URING") else ["uring"])
 QUIET = r"(?s)\A(?!.*weir (warn|error))"  # as `errors` of a server: the library has nothing to complain about
 
 
@@ -840,9 +840,12 @@ class Readme(unittest.TestCase):
         """The fragment as a program of its own."""
         build = os.path.join(PROGRAMS, "..")
         with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as cache:
-            sanitizers = re.search(r"^WEIR_SANITIZE:\w+=(.*)$", cache.read(), re.M)[1]
+            settings = cache.read()
+        sanitizers = re.search(r"^WEIR_SANITIZE:\w+=(.*)$", settings, re.M)[1]
+        has_uring = re.search(r"^URING_FOUND:\w+=1$", settings, re.M) is not None
         program = os.path.join(self.folder, "fragment")
         self.compile(fragment, "-o", program, "-x", "none", os.path.join(build, "src", "libweir.a"), "-pthread",
+                     *(["-luring"] if has_uring else []),
                      *(["-fsanitize=" + sanitizers] if sanitizers else []), **more)
         return program
 
