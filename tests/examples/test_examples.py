@@ -21,7 +21,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PROGRAMS = ""
 PATIENCE_S = 60  # for everything that should happen at once, on a machine under heavy load
 SERVERS = ["echo", "discard", "time", "chat", "proxy"]
-BACKENDS = ["epoll", "blocking"]  # and uring, unless there is none and that is fine: WEIR_ACCEPT_NO_URING
+BACKENDS = ["epoll", "blocking"] + ([] if os.environ.get("WEIR_ACCEPT_NO_URING") else ["uring"])
 QUIET = r"(?s)\A(?!.*weir (warn|error))"  # as `errors` of a server: the library has nothing to complain about
 
 
