@@ -41,6 +41,14 @@ static uint64_t now_ns(void)
 
 /* Asking: the third handler of the connecting ends --------------------------------------------- */
 
+/* The loop has a reference of its own: who waits gives up the other one as soon as it is set. */
+static void end_asking(local_run *self, int code)
+{
+    weir_promise *promise = self->answered;
+    weir_promise_set(promise, code);
+    weir_promise_release(promise);
+}
+
 static void ask_next(local_run *self)
 {
     uint8_t question[SCALE_ASK_BYTES];
@@ -51,7 +59,7 @@ static void ask_next(local_run *self)
     if (buf != NULL)
         weir_ctx_write_and_flush(ctx, weir_buf_msg(buf), NULL);
     else
-        weir_promise_fail(self->answered, -ENOMEM);
+        end_asking(self, -ENOMEM);
 }
 
 static void asker_on_active(weir_ctx *ctx)
@@ -74,7 +82,7 @@ static void asker_on_read(weir_ctx *ctx, weir_msg *msg)
     if (++self->asked < self->questions)
         ask_next(self);
     else
-        weir_promise_succeed(self->answered, NULL, NULL);
+        end_asking(self, 0);
 }
 
 static const weir_handler_type asker = {
@@ -103,14 +111,17 @@ static scale_answers ask_some(local_run *self, const scale_settings *settings,
     self->asked = 0;
     self->questions = settings->questions;
     self->times = (histogram){ 0 };
-    self->answered = weir_promise_new(NULL);
+    weir_promise *answered = weir_promise_new(NULL);
     weir_executor *loop = weir_group_at(self->connecting, 0);
-    int code = self->answered == NULL ? -ENOMEM : weir_executor_execute(loop, begin_asking, self);
+    self->answered = weir_promise_retain(answered);
+    int code = answered == NULL ? -ENOMEM : weir_executor_execute(loop, begin_asking, self);
     if (code == 0)
-        code = weir_future_await(weir_promise_future(self->answered));
+        code = weir_future_await(weir_promise_future(answered));
+    else
+        weir_promise_release(self->answered);
     if (code < 0)
         scale_fail(figures, "local: question %u: %s", self->asked + 1, weir_error_text(code));
-    weir_promise_release(self->answered);
+    weir_promise_release(answered);
     return scale_answers_of(&self->times);
 }
 
