@@ -44,7 +44,7 @@ typedef enum weir_io_kind {
     WEIR_IO_EPOLL,
     /* io_uring, Linux 5.13 or newer: weir_group_new fails, and says why, where there is none. What
      * the kernel lacks of it is made up for, each by itself. WEIR_URING_MASK of the environment
-     * hides parts of it, or all: see docs. */
+     * hides parts of it, or all. */
     WEIR_IO_URING,
     /* A loop, and so a thread, for each channel, which waits for that one descriptor. Loops are
      * made when a channel comes (weir_group_register) and none is idle, so `loops` has to be 0. A
