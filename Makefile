@@ -3,8 +3,8 @@
 
 # Two targets that install packages must not do so at the same time; Ninja uses all CPUs anyway.
 .NOTPARALLEL:
-.PHONY: all help run test long-test release-test asan tsan clang bench bench-quick fuzz format format-check \
-        layers tidy semantics install docs clean
+.PHONY: all help run test long-test torture release-test asan tsan msan clang bench bench-quick fuzz format format-check \
+        layers tidy analyze valgrind semantics install docs clean
 .DEFAULT_GOAL := all
 
 PREFIX ?= /usr/local
@@ -42,6 +42,10 @@ long-test: setup-build setup-test  ## the tests that have more to do when given 
 	$(call build,debug,tests)
 	@tools/long-test build/debug
 
+torture: setup-build setup-test  ## every scenario with every call failing once (some minutes)
+	$(call build,debug,weir-torture)
+	@build/debug/tests/weir-torture
+
 release-test: setup-build setup-test  ## the tests, over the optimised library
 	$(call check,release)
 
@@ -50,6 +54,9 @@ asan: setup-build setup-test  ## the tests under the address and undefined behav
 
 tsan: setup-build setup-test  ## the tests under the thread sanitizer
 	$(call check,tsan)
+
+msan: setup-build setup-test setup-check  ## the tests under clang's memory sanitizer
+	$(call check,msan)
 
 clang: setup-build setup-test setup-check  ## the tests, compiled by clang
 	$(call check,clang)
@@ -74,6 +81,13 @@ tidy: setup-build setup-check setup-test  ## what clang-tidy has to say
 	$(call build,clang,all)
 	@clang-tidy -quiet -p build/clang --warnings-as-errors='*' $$(git ls-files 'src/*.c' 'examples/*.c') 2>/dev/null
 	$(say) clang-tidy is content
+
+analyze: setup-build      ## what gcc -fanalyzer finds, but for what tools/analyze.known explains
+	@tools/analyze
+
+valgrind: setup-build setup-test setup-bench  ## the tests under valgrind, over epoll (an hour)
+	$(call build,debug,all tests)
+	@tools/valgrind build/debug
 
 layers: setup-test         ## check that each layer includes only layers below it
 	@tools/layers

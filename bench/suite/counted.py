@@ -18,11 +18,11 @@ def is_possible():
     return shutil.which("valgrind") is not None
 
 
-def total(what, kind, directory, load, cpu, messages, load_args, more):
+def total(what, kind, directory, load, messages, load_args, more):
     options, pattern = TOOLS[what]
-    server = Server(["valgrind", *options, *kind.command(directory, *more)], cpu)
+    server = Server(["valgrind", *options, *kind.command(directory, *more)])
     try:
-        load.run(server, "--count", messages, *load_args)
+        load.run(server, "--count", messages, *load_args, is_pinned=False)
     finally:
         said = server.end()
     match = re.search(pattern, said)
@@ -31,8 +31,8 @@ def total(what, kind, directory, load, cpu, messages, load_args, more):
     return int(match[1].replace(",", ""))
 
 
-def per_message(what, kind, directory, load, cpu, load_args=("--connections", 64), more=()):
+def per_message(what, kind, directory, load, load_args=("--connections", 64), more=()):
     """How many a message takes, of 64 bytes over 64 connections unless told."""
-    short = total(what, kind, directory, load, cpu, SHORT, load_args, more)
-    long = total(what, kind, directory, load, cpu, LONG, load_args, more)
+    short = total(what, kind, directory, load, SHORT, load_args, more)
+    long = total(what, kind, directory, load, LONG, load_args, more)
     return (long - short) / (LONG - SHORT)

@@ -31,7 +31,7 @@ class Figure:
 
 def confidence(values):
     """Where the true median is, in at least 95 of 100 cases: by the ranks of the values, so nothing is assumed of
-    how they are distributed. From fewer than six values nothing so certain can be said: then it is all of them."""
+    how they are distributed. From fewer than ENOUGH values nothing so certain can be said."""
     ordered, count = sorted(values), len(values)
     below, outside = 0, 2.0 ** -count
     term = outside
@@ -49,11 +49,14 @@ def ratios(ours, theirs):
     return [a / b for a, b in zip(ours, theirs) if b]
 
 
-PASS, MISS, OPEN, NONE = "pass", "miss", "within the spread", "not measured"
+PASS, MISS, OPEN, FEW, NONE = "pass", "miss", "within the spread", "too few rounds to tell", "not measured"
+ENOUGH = 6  # rounds
 
 
 def verdict(values, limit):
     """Whether the median of those is at most the limit, as far as they can tell."""
+    if len(values) < ENOUGH:
+        return FEW
     low, high = confidence(values)
     if high <= limit:
         return PASS

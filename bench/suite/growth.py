@@ -12,6 +12,8 @@ SIZES = [16, 64, 256, 1024, 4096, 16384, 65536, 262144]
 HANDLERS = [0, 1, 2, 4, 8, 16, 32, 64]
 TIMERS = [1, 10, 100, 1000, 10000, 100000, 1000000]
 
+ROUNDS = 6
+
 CURVES = {  # name: what grows, its unit, what it costs
     "connections": ("connections", "CPU per message, ns"),
     "size": ("bytes of a message", "CPU per message, ns"),
@@ -39,14 +41,14 @@ def by_load(fleet, option, values, more, rounds, duration_s, progress):
     return curves
 
 
-def by_handlers(kind, counts, directory, load, cpu, progress):
+def by_handlers(kind, counts, directory, load, progress):
     """{line: {handlers: [instructions]}}: those that take part in each event and pass it on, and those that do not."""
     curves = {}
     for what in "forwarders", "bystanders":
         for count in counts:
             progress.step(f"{count} {what}", 3)
             try:
-                value = counted.per_message("instructions", kind, directory, load, cpu, more=[f"--{what}", str(count)])
+                value = counted.per_message("instructions", kind, directory, load, more=[f"--{what}", str(count)])
             except (Failed, RuntimeError):
                 continue
             curves.setdefault(what, {})[count] = [value]

@@ -14,11 +14,11 @@ class Load:
     def __init__(self, program, cpu):
         self.program, self.cpu = program, cpu
 
-    def run(self, server, *args, timeout_s=300):
+    def run(self, server, *args, timeout_s=300, is_pinned=True):
         """One run over that server: what it printed (raw), and its numbers per message."""
         done = subprocess.run([self.program, "--json", "--watch", str(server.pid), *map(str, args), server.address],
                               text=True, capture_output=True, timeout=timeout_s,
-                              preexec_fn=lambda: os.sched_setaffinity(0, {self.cpu}))
+                              preexec_fn=(lambda: os.sched_setaffinity(0, {self.cpu})) if is_pinned else None)
         if done.returncode != 0:
             raise Failed(done.stderr.strip())
         return per_message(json.loads(done.stdout))

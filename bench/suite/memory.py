@@ -2,6 +2,7 @@
 from .servers import Server
 
 IDLE = 10000
+STARTS = 6
 
 
 def idle(kind, directory, load, cpu, connections, more=()):

@@ -46,12 +46,13 @@ KINDS = [
 
 
 class Server:
-    """A running server, pinned to a CPU. `address` is where it listens, `start_s` how long that took."""
+    """A running server, pinned to a CPU if there is one. `address` is where it listens, `start_s` how long that took."""
 
-    def __init__(self, command, cpu):
+    def __init__(self, command, cpu=None):
         begun = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+                                        preexec_fn=None if cpu is None else
+                                        lambda: os.sched_setaffinity(0, {cpu}))
         line = self._first_line(begun + START_S)
         self.start_s = time.monotonic() - begun
         match = re.fullmatch(r"listening on (\S+)\n", line)

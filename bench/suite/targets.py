@@ -67,8 +67,10 @@ def entry_targets(results):
     for workload, title in ("echo-1", "1 connection"), ("echo-64", "64 connections"):
         ours, plain = (of(results, workload, server, "entries") for server in (WEIR, PLAIN))
         more = [a - b for a, b in zip(ours, plain)]
-        yield Target(f"kernel entries per message more than plain epoll, {title}", 0.1, more, unit="")
-    yield Target("kernel entries per connect-echo-close", 9, of(results, "connect", WEIR, "entries"), unit="")
+        yield Target(f"kernel entries per message more than plain epoll, {title}", 0.1, more, unit="",
+                     is_counted=True)
+    yield Target("kernel entries per connect-echo-close", 9, of(results, "connect", WEIR, "entries"), unit="",
+                 is_counted=True)
 
 
 def time_targets(results):
@@ -80,7 +82,8 @@ def time_targets(results):
         yield Target(f"CPU per message, {workload}, to plain epoll's", limit,
                      against(results, workload, "cpu_ns", PLAIN))
         yield Target(f"CPU per message, {workload}, to Netty's", 1.0, against(results, workload, "cpu_ns", NETTY))
-    yield Target("CPU per message, echo-64, to libevent's", 0.85, against(results, "echo-64", "cpu_ns", EVENT))
+        yield Target(f"CPU per message, {workload}, to libevent's", 0.85,
+                     against(results, workload, "cpu_ns", EVENT))
     yield Target("median time of an answer, 1 connection, to plain epoll's", 1.10,
                  against(results, "echo-1", "p50_us", PLAIN))
     yield best_p99(results)
@@ -104,7 +107,8 @@ def memory_targets(results):
                  is_counted=True)
     start = results["memory"].get("start", {}).get(WEIR, {})
     yield Target("milliseconds from start to listening", 5, start.get("ms", []), unit="")
-    yield Target("resident MB when it listens", 4, [kib / 1000 for kib in start.get("resident_kib", [])], unit="")
+    yield Target("resident MB when it listens", 4, [kib / 1000 for kib in start.get("resident_kib", [])], unit="",
+                 is_counted=True)
 
 
 def growth_targets(results):

@@ -94,15 +94,15 @@ static uint32_t take_record(void)
     return ++table_count;
 }
 
-__attribute__((noinline)) uint32_t weir__leak_record(const weir_msg *msg)
+__attribute__((noinline)) void weir__leak_record(weir_msg *msg)
 {
     static _Thread_local unsigned until_sample;
 
     weir_leak_mode mode = weir_leak_get_mode();
     if (mode == WEIR_LEAK_OFF)
-        return 0;
+        return;
     if (mode == WEIR_LEAK_SAMPLE && until_sample++ % SAMPLE_EVERY != 0)
-        return 0;
+        return;
 
     void *frames[FRAMES + SKIPPED_FRAMES];
     int count = backtrace(frames, FRAMES + SKIPPED_FRAMES) - SKIPPED_FRAMES;
@@ -118,10 +118,10 @@ __attribute__((noinline)) uint32_t weir__leak_record(const weir_msg *msg)
         memcpy(record->frames, frames + SKIPPED_FRAMES, (size_t)count * sizeof *frames);
     }
     pthread_mutex_unlock(&table_lock);
-    return track;
+    msg->track = track;
 }
 
-void weir__leak_forget(uint32_t track)
+__attribute__((noinline)) void weir__leak_forget(uint32_t track)
 {
     pthread_mutex_lock(&table_lock);
     table[track - 1].is_live = false;

@@ -12,15 +12,15 @@
 #define WEIR__LEAK_UNREAD (-1)
 extern _Atomic(int) weir__leak_mode;
 
-uint32_t weir__leak_record(const weir_msg *msg);
+/* A message that was born may get a record, whose number is then in it. Never fails; it may just
+ * not record. */
+void weir__leak_record(weir_msg *msg);
 void weir__leak_forget(uint32_t track);
 
-/* A message is born: its record's number, 0 for none. Never fails; it may just not record. */
-static inline uint32_t weir__leak_born(const weir_msg *msg)
+static inline bool weir__leak_is_on(void)
 {
-    if (atomic_load_explicit(&weir__leak_mode, memory_order_relaxed) == WEIR_LEAK_OFF)
-        return 0;
-    return weir__leak_record(msg);
+    return __builtin_expect(
+        atomic_load_explicit(&weir__leak_mode, memory_order_relaxed) != WEIR_LEAK_OFF, 0);
 }
 
 static inline void weir__leak_died(uint32_t track)

@@ -13,7 +13,9 @@ void weir_msg_init(weir_msg *msg, const weir_msg_type *type)
     WEIR_ASSERT(msg != NULL && type != NULL && type->destroy != NULL);
     msg->type = type;
     atomic_init(&msg->refs, 1);
-    msg->track = weir__leak_born(msg);
+    msg->track = 0;
+    if (weir__leak_is_on())
+        weir__leak_record(msg);
 }
 
 __attribute__((noinline, cold)) static void report_dead(const char *function, const weir_msg *msg)
@@ -54,18 +56,12 @@ static int destroy(weir_msg *msg)
     return 1;
 }
 
-int weir_msg_release(weir_msg *msg)
+__attribute__((noinline)) static int release_shared(weir_msg *msg, uint32_t refs)
 {
-    if (msg == NULL)
-        return -EINVAL;
-    /* Acquire: what others did before they released is done before the message is destroyed. */
-    uint32_t refs = atomic_load_explicit(&msg->refs, memory_order_acquire);
-    if (refs == 1)
-        return destroy(msg); /* alone: nobody else can be changing the count */
     if (refs >= WEIR_MSG_IMMORTAL)
         return 0;
     if (refs == 0) {
-        report_dead(__func__, msg);
+        report_dead("weir_msg_release", msg);
         return -EINVAL;
     }
     refs = atomic_fetch_sub_explicit(&msg->refs, 1, memory_order_release);
@@ -74,6 +70,16 @@ int weir_msg_release(weir_msg *msg)
     /* The others left between the two: this load pairs with their decrements. */
     (void)atomic_load_explicit(&msg->refs, memory_order_acquire);
     return destroy(msg);
+}
+
+int weir_msg_release(weir_msg *msg)
+{
+    if (msg == NULL)
+        return -EINVAL;
+    /* Acquire: what others did before they released is done before the message is destroyed. */
+    uint32_t refs = atomic_load_explicit(&msg->refs, memory_order_acquire);
+    /* Alone: nobody else can be changing the count. */
+    return refs == 1 ? destroy(msg) : release_shared(msg, refs);
 }
 
 size_t weir_msg_size(const weir_msg *msg)

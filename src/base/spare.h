@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct weir_spare {
@@ -14,15 +15,24 @@ typedef struct weir_spare {
 
 #define WEIR__MOST_SPARES 1024
 
-/* `size` is the same for all of a spare. NULL: no memory. The spare may be NULL, too. */
-static inline void *weir__spare_get(weir_spare *spare, size_t size)
+/* Whether there is one at hand, which then can be taken. The spare may be NULL, here and below. */
+static inline bool weir__spare_has(const weir_spare *spare)
 {
-    if (spare == NULL || spare->first == NULL)
-        return weir__alloc(size);
+    return spare != NULL && spare->first != NULL;
+}
+
+static inline void *weir__spare_take(weir_spare *spare)
+{
     void **memory = spare->first;
     spare->first = (void **)*memory;
     spare->count--;
     return memory;
+}
+
+/* `size` is the same for all of a spare. NULL: no memory. */
+static inline void *weir__spare_get(weir_spare *spare, size_t size)
+{
+    return weir__spare_has(spare) ? weir__spare_take(spare) : weir__alloc(size);
 }
 
 static inline void weir__spare_put(weir_spare *spare, void *memory)

@@ -4,6 +4,7 @@
 
 #include "base/fault.h"
 #include "base/sanitizer.h"
+#include "base/syscall.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,6 @@
 #include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/signalfd.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,25 +27,6 @@
         if (fault_ < 0)                                                                            \
             return fault_;                                                                         \
     } while (0)
-
-/*
- * The calls of every message. glibc's are points where a thread may be cancelled, and prepare for
- * that each time once there are two threads; weir's threads are never cancelled. The sanitizers
- * know only glibc's.
- */
-#define IS_SANITIZED (WEIR__HAS_ASAN || WEIR__HAS_TSAN || WEIR__HAS_MSAN)
-
-static long receive(int fd, void *to, size_t length, int flags)
-{
-    return IS_SANITIZED ? recv(fd, to, length, flags)
-                        : syscall(SYS_recvfrom, fd, to, length, flags, NULL, NULL);
-}
-
-static long transmit(int fd, const void *from, size_t length, int flags)
-{
-    return IS_SANITIZED ? send(fd, from, length, flags)
-                        : syscall(SYS_sendto, fd, from, length, flags, NULL, 0);
-}
 
 static int result_of(long result)
 {
@@ -128,8 +109,9 @@ static struct timespec timespec_of(int64_t ns)
 static int sys_epoll_wait(weir_sys *sys, int epoll, struct epoll_event *events, int max,
                           int64_t timeout_ns)
 {
-    /* Set once epoll_pwait2 has answered ENOSYS: kernels before 5.11, and valgrind. */
-    static _Atomic(bool) lacks_pwait2;
+    /* Set once epoll_pwait2 has answered ENOSYS: kernels before 5.11, and valgrind. The memory
+     * sanitizer does not know what it fills in. */
+    static _Atomic(bool) lacks_pwait2 = WEIR__HAS_MSAN;
 
     (void)sys;
     FAULT("epoll_wait", NULL);
@@ -254,18 +236,51 @@ static int sys_getpeername(weir_sys *sys, int fd, struct sockaddr *address, sock
     return result_of(getpeername(fd, address, length));
 }
 
+/*
+ * The calls of every message. glibc's are points where a thread may be cancelled, and prepare for
+ * that each time once there are two threads; weir's threads are never cancelled. The sanitizers
+ * know only glibc's.
+ */
+#define IS_SANITIZED (WEIR__HAS_ASAN || WEIR__HAS_TSAN || WEIR__HAS_MSAN)
+
+static inline int receive(int fd, void *to, size_t length, int flags)
+{
+    return IS_SANITIZED ? result_of(recv(fd, to, cut(length), flags))
+                        : (int)weir__syscall(SYS_recvfrom, fd, (long)to, (long)length, flags);
+}
+
+static inline int transmit(int fd, const void *from, size_t length, int flags)
+{
+    return IS_SANITIZED ? result_of(send(fd, from, cut(length), flags))
+                        : (int)weir__syscall(SYS_sendto, fd, (long)from, (long)length, flags);
+}
+
+/* Apart, because what the hook may change has to be in memory. */
+static __attribute__((noinline)) int receive_with_fault(int fd, void *to, size_t length, int flags)
+{
+    FAULT("recv", &length);
+    return receive(fd, to, length, flags);
+}
+
+static __attribute__((noinline)) int transmit_with_fault(int fd, const void *from, size_t length,
+                                                         int flags)
+{
+    FAULT("send", &length);
+    return transmit(fd, from, length, flags);
+}
+
 static int sys_recv(weir_sys *sys, int fd, void *to, size_t length, int flags)
 {
     (void)sys;
-    FAULT("recv", &length);
-    return result_of(receive(fd, to, cut(length), flags));
+    return weir__has_faults() ? receive_with_fault(fd, to, length, flags)
+                              : receive(fd, to, length, flags);
 }
 
 static int sys_send(weir_sys *sys, int fd, const void *from, size_t length, int flags)
 {
     (void)sys;
-    FAULT("send", &length);
-    return result_of(transmit(fd, from, cut(length), flags));
+    return weir__has_faults() ? transmit_with_fault(fd, from, length, flags)
+                              : transmit(fd, from, length, flags);
 }
 
 static size_t total(const struct msghdr *message)

@@ -16,7 +16,7 @@ static size_t buf_size(const weir_msg *msg)
     return weir_buf_readable((const weir_buf *)msg);
 }
 
-static void destroy_view(weir_buf *buf)
+__attribute__((noinline)) static void destroy_view(weir_buf *buf)
 {
     weir_block *home = weir__buf_home(buf);
     if (buf->flags & WEIR__BUF_COMPOSITE)
@@ -42,7 +42,6 @@ weir_buf *weir__buf_init(weir_block *home, weir_block *storage, uint8_t *data, s
                          uint32_t flags)
 {
     weir_buf *buf = &home->buf;
-    weir_msg_init(&buf->msg, &weir_buf_type);
     buf->data = data;
     buf->block = storage;
     buf->reader = buf->writer = 0;
@@ -51,6 +50,7 @@ weir_buf *weir__buf_init(weir_block *home, weir_block *storage, uint8_t *data, s
     buf->reader_mark = buf->writer_mark = 0;
     buf->flags = flags;
     buf->offset = 0;
+    weir_msg_init(&buf->msg, &weir_buf_type);
     return buf;
 }
 

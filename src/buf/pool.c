@@ -133,7 +133,7 @@ static void unref_pool(weir_pool *pool)
 }
 
 /* To the allocator; from any thread. The block is in no list. */
-static void end_block(weir_block *block)
+__attribute__((noinline)) static void end_block(weir_block *block)
 {
     weir_pool *owner = block->owner;
     if (owner != NULL)
@@ -162,7 +162,7 @@ static void keep(weir_pool *pool, weir_block *block)
     pool->free_bytes += block->room;
 }
 
-static inline void keep_or_end(weir_pool *pool, weir_block *block)
+static inline __attribute__((always_inline)) void keep_or_end(weir_pool *pool, weir_block *block)
 {
     if (pool->free_bytes + block->room > atomic_load_explicit(&cache_limit, memory_order_relaxed))
         end_block(block);
@@ -353,7 +353,6 @@ __attribute__((noinline)) static weir_block *make_large(weir_pool *pool, size_t 
     block->size_class = CLASS_LARGE;
     block->room = (uint32_t)room;
     block->owner = NULL;
-    weir__counter_add(&pool->counts.in.blocks[CLASS_LARGE], 1);
     weir__counter_add(&pool->counts.in.large_bytes, room);
     return block;
 }
@@ -375,37 +374,51 @@ __attribute__((noinline)) static weir_block *refill(weir_pool *pool, unsigned si
     return block;
 }
 
-static weir_block *get_block(size_t room)
+/* A block goes to its user, and is counted. */
+static inline weir_block *hand_out(weir_pool *pool, weir_block *block, unsigned size_class)
 {
-    if (weir__fault("pool", NULL) < 0)
-        return NULL;
-    weir_pool *pool = thread_pool;
-    if (__builtin_expect(pool == NULL, 0) && (pool = open_pool()) == NULL)
-        return NULL;
-    if (__builtin_expect(room >= pool->large_from, 0))
-        return make_large(pool, room);
-
-    unsigned size_class = class_for(room);
-    weir_block *block = pool->free[size_class] != NULL ? take(pool, size_class)
-                                                       : refill(pool, size_class);
-    if (block == NULL)
-        return NULL;
     weir__counter_add(&pool->counts.in.blocks[size_class], 1);
-    if (__builtin_expect(
-            weir__counter_get(&pool->counts.in.blocks[size_class]) % GETS_PER_TRIM == 0, 0))
-        trim_all(pool);
     unpoison(block);
-    return block;
-}
-
-weir_block *weir__block_new(size_t room)
-{
-    weir_block *block = get_block(room);
-    if (block == NULL)
-        return NULL;
     atomic_store_explicit(&block->refs, 1, memory_order_relaxed);
     block->wraps = false;
     return block;
+}
+
+/* Whether the next one of this class is the one that trims. */
+static inline bool is_trim_due(const weir_pool *pool, unsigned size_class)
+{
+    return weir__counter_get(&pool->counts.in.blocks[size_class]) % GETS_PER_TRIM ==
+           GETS_PER_TRIM - 1;
+}
+
+__attribute__((noinline)) static weir_block *new_otherwise(size_t room)
+{
+    if (weir__fault("pool", NULL) < 0)
+        return NULL;
+    weir_pool *pool = thread_pool != NULL ? thread_pool : open_pool();
+    if (pool == NULL)
+        return NULL;
+    weir_block *block;
+    unsigned size_class = room >= pool->large_from ? CLASS_LARGE : class_for(room);
+    if (size_class == CLASS_LARGE)
+        block = make_large(pool, room);
+    else
+        block = pool->free[size_class] != NULL ? take(pool, size_class) : refill(pool, size_class);
+    if (block != NULL && size_class != CLASS_LARGE && is_trim_due(pool, size_class))
+        trim_all(pool);
+    return block != NULL ? hand_out(pool, block, size_class) : NULL;
+}
+
+/* Mostly there is one in the cache. */
+weir_block *weir__block_new(size_t room)
+{
+    weir_pool *pool = thread_pool;
+    if (weir__has_faults() || pool == NULL || room >= pool->large_from)
+        return new_otherwise(room);
+    unsigned size_class = class_for(room);
+    if (pool->free[size_class] == NULL || is_trim_due(pool, size_class))
+        return new_otherwise(room);
+    return hand_out(pool, take(pool, size_class), size_class);
 }
 
 /* Sends a block home from a thread that is not its owner's. */
@@ -448,7 +461,7 @@ __attribute__((noinline)) static void put_elsewhere(weir_block *block)
 static inline void put_block(weir_block *block)
 {
     weir_pool *pool = thread_pool;
-    if (__builtin_expect(block->owner != pool || pool == NULL, 0)) {
+    if (__builtin_expect(pool == NULL || block->owner != pool, 0)) {
         put_elsewhere(block);
         return;
     }
@@ -457,13 +470,19 @@ static inline void put_block(weir_block *block)
     keep_or_end(pool, block);
 }
 
+__attribute__((noinline)) static void free_wrapped(weir_block *block)
+{
+    const weir_wrapped *wrapped = (const weir_wrapped *)block->bytes;
+    if (wrapped->free_fn != NULL)
+        wrapped->free_fn(wrapped->arg, wrapped->memory);
+    put_block(block);
+}
+
 void weir__block_free(weir_block *block)
 {
     atomic_store_explicit(&block->refs, 0, memory_order_relaxed);
-    if (__builtin_expect(block->wraps, 0)) {
-        const weir_wrapped *wrapped = (const weir_wrapped *)block->bytes;
-        if (wrapped->free_fn != NULL)
-            wrapped->free_fn(wrapped->arg, wrapped->memory);
-    }
-    put_block(block);
+    if (__builtin_expect(block->wraps, 0))
+        free_wrapped(block);
+    else
+        put_block(block);
 }

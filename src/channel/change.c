@@ -139,7 +139,7 @@ static int link_coming(weir_pipeline *pipeline, const change *what, weir_error *
     if (prev == NULL)
         return weir_error_set(error, WEIR_ENOTFOUND, "pipeline",
                               "'%s' cannot be added: its neighbour is not there, or not yet",
-                              what->coming->name);
+                              weir__ctx_name(what->coming));
     int code = check_types(what->coming->type, what->has_leaving ? prev->prev : prev, prev->next,
                            error);
     if (code == 0)
@@ -159,7 +159,7 @@ static int make(weir_pipeline *pipeline, const change *what, weir_ctx **leaving,
     else if (what->coming != NULL)
         code = link_coming(pipeline, what, error);
     if (code < 0 && *leaving != NULL) {
-        (*leaving)->is_listed = weir__pipeline_find(pipeline, (*leaving)->name) ==
+        (*leaving)->is_listed = weir__pipeline_find(pipeline, weir__ctx_name(*leaving)) ==
                                 NULL; /* it stays */
         *leaving = NULL;
     }
@@ -228,7 +228,7 @@ static int announce(weir_pipeline *pipeline, change *what, const weir_handler_co
     if (twin != NULL && twin != leaving)
         return weir_error_set(error, -EEXIST, "pipeline",
                               "there is a '%s' already, as '%s', and one is the most",
-                              twin->type->name, twin->name);
+                              twin->type->name, weir__ctx_name(twin));
     if (config->place >= WEIR_PLACE_BEFORE && base == NULL)
         return weir_error_set(error, WEIR_ENOTFOUND, "pipeline",
                               "there is no handler '%s' to add another beside", config->base);
@@ -238,8 +238,8 @@ static int announce(weir_pipeline *pipeline, change *what, const weir_handler_co
     what->leaving = leaving != NULL ? leaving->serial : 0;
     ctx->serial = pipeline->head.serial++; /* the ends have none, so it counts there */
     if (config->name == NULL)
-        snprintf(ctx->name, strlen(ctx->type->name) + WEIR__SERIAL_SIZE, "%s#%u", ctx->type->name,
-                 ctx->serial);
+        snprintf(weir__ctx_member(ctx)->name, strlen(ctx->type->name) + WEIR__SERIAL_SIZE, "%s#%u",
+                 ctx->type->name, ctx->serial);
     ctx->is_listed = true;
     if (leaving != NULL)
         leaving->is_listed = false;
@@ -438,8 +438,8 @@ int weir_pipeline_rename(weir_pipeline *pipeline, const char *name, const char *
              *same = weir__pipeline_find(pipeline, new_name);
     int code = ctx == NULL ? WEIR_ENOTFOUND : same != NULL && same != ctx ? -EEXIST : 0;
     if (code == 0) {
-        old = ctx->owns_name ? ctx->name : NULL;
-        ctx->name = copy;
+        old = ctx->owns_name ? weir__ctx_member(ctx)->name : NULL;
+        weir__ctx_member(ctx)->name = copy;
         ctx->owns_name = true;
     }
     weir__channel_unlock(channel_of(pipeline));

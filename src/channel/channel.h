@@ -28,53 +28,29 @@ enum {
 
 struct weir_channel {
     /* Set once. */
-    const weir_transport *transport;
     weir_channel *parent;
     uint64_t id;
 
     /* Any thread's. */
     _Atomic(uint32_t) refs;
-    _Atomic(uint32_t) anchors;     /* what keeps its memory: promises, and the references as one */
-    _Atomic(uint32_t) unwritable;  /* reasons against writing, one bit each */
-    _Atomic(bool) is_inbox_posted; /* its task is on its way */
-    _Atomic(uint8_t) missed;       /* calls there was no memory for */
-    _Atomic(int16_t) lost;         /* why a write was, the last of them */
-    _Atomic(weir_loop *) loop;     /* NULL before the first, and when it is over */
-    _Atomic(weir_mpsc_node *) inbox;              /* calls from elsewhere, see inbox.c */
-    _Atomic(size_t) inbox_bytes;                  /* of writes among them */
-    weir_task inbox_task;                         /* takes the inbox to the loop */
-    weir_home home;                               /* where its promises' listeners run */
-    _Atomic(weir_future *) closed;                /* NULL until somebody asks for it, or it is */
-    _Atomic(struct weir_channel_extras *) extras; /* what few channels need, NULL until then */
+    _Atomic(uint32_t) anchors; /* what keeps its memory: promises, and the references as one */
+    _Atomic(weir_mpsc_node *) inbox; /* calls from elsewhere, see inbox.c */
+    _Atomic(size_t) inbox_bytes;     /* of writes among them */
+    weir_task inbox_task;            /* takes the inbox to the loop */
+    weir_home home;                  /* where its promises' listeners run */
+    _Atomic(weir_future *) closed;   /* NULL until somebody asks for it, or it is */
+    _Atomic(bool) is_inbox_posted;   /* its task is on its way */
+    _Atomic(uint8_t) missed;         /* calls there was no memory for */
+    _Atomic(int16_t) lost;           /* why a write was, the last of them */
+    _Atomic(bool) is_losing;         /* calls. It was logged, and has not been better since */
 
     /* The loop's. */
+    bool is_held_by_loop; /* the loop has a reference */
+    bool is_arriving;     /* it has got a new loop, which has not heard of it yet */
+    bool has_place;
     weir_mpsc_node *calls; /* taken from the inbox, not yet performed */
     weir_resident resident;
-    weir_lifecycle life;
-    bool is_news_queued, is_writability_queued;
-    bool is_told_unwritable;
-    _Atomic(bool) is_auto_read, allows_half_closure, pauses_when_unwritable; /* others read them */
-    bool is_read_wanted;     /* somebody asked for a batch that has not begun */
-    bool is_reading;         /* the transport was told to read */
-    bool is_in_batch : 1;    /* between the first read and its end */
-    bool is_batch_open : 1;  /* the same, also when nobody wants to read any more */
-    bool is_output_lent : 1; /* a relay sends: shutting down waits for its end */
-    bool is_input_ended;     /* the other side sends no more */
-    bool is_output_ended;    /* no more writes */
-    bool is_output_shut;     /* and the other side was told */
-    bool has_kept;           /* calls that waited for a loop have not been performed */
-    bool is_telling_loss;    /* of a write, right now */
-    bool is_leaving : 1;     /* deregistration is under way */
-    bool is_settling : 1;    /* its handlers are being told that they have come */
-    _Atomic(bool) is_losing; /* calls: any thread's. It was logged, and has not been better since */
-    bool is_held_by_loop;    /* the loop has a reference */
-    bool is_arriving;        /* it has got a new loop, which has not heard of it yet */
-    bool has_place;
-    uint8_t pauses;                          /* why it does not read */
-    uint32_t away;                           /* events on their way to handlers elsewhere */
-    uint32_t resting;                        /* removed contexts that the loop will free */
-    _Atomic(uint32_t) low_bytes, high_bytes; /* others read them */
-    weir_promise *loop_promise;              /* of coming to a loop, or leaving it */
+    weir_promise *loop_promise; /* of coming to a loop, or leaving it */
     weir_promise *shutdown_promise;
     weir_promise_list close_promises;
     weir_notice news, writability;
@@ -82,11 +58,39 @@ struct weir_channel {
         weir_executor *place;   /* that a group keeps for it until it gets there, if has_place */
         weir_deferred deferred; /* the last step of closing, which is later */
     };
+    _Atomic(uint64_t) discarded;
+    uint32_t away;               /* events on their way to handlers elsewhere */
+    uint32_t resting;            /* removed contexts that the loop will free */
+    _Atomic(uint32_t) low_bytes; /* others read it */
+
+    /* What every message looks at, so that it is on few cache lines. The loop's, but for those that
+     * are atomic: others read them. */
+    _Atomic(uint32_t) high_bytes;
+    const weir_transport *transport;              /* set once */
+    _Atomic(weir_loop *) loop;                    /* NULL before the first, and when it is over */
+    _Atomic(struct weir_channel_extras *) extras; /* what few channels need, NULL until then */
+    _Atomic(uint32_t) unwritable; /* reasons against writing, one bit each: others write it, too */
+    weir_lifecycle life;
+    bool is_news_queued, is_writability_queued;
+    bool is_told_unwritable;
+    _Atomic(bool) is_auto_read, allows_half_closure, pauses_when_unwritable;
+    bool is_read_wanted;      /* somebody asked for a batch that has not begun */
+    bool is_reading;          /* the transport was told to read */
+    bool is_in_batch : 1;     /* between the first read and its end */
+    bool is_batch_open : 1;   /* the same, also when nobody wants to read any more */
+    bool is_output_lent : 1;  /* a relay sends: shutting down waits for its end */
+    bool is_output_ended : 1; /* no more writes */
+    bool is_leaving : 1;      /* deregistration is under way */
+    bool is_settling : 1;     /* its handlers are being told that they have come */
+    bool is_input_ended;      /* the other side sends no more */
+    bool is_output_shut;      /* and the other side was told */
+    bool has_kept;            /* calls that waited for a loop have not been performed */
+    bool is_telling_loss;     /* of a write, right now */
+    uint8_t pauses;           /* why it does not read */
+    _Atomic(uint64_t) bytes_in, messages_in;
     weir_outbound outbound;
-    weir_spare
-        *spare; /* the loop's, while the channel is on it: where entries of the queue come from */
+    weir_spare *spare; /* the loop's, while the channel is on it: entries of the queue */
     weir_pipeline pipeline;
-    _Atomic(uint64_t) bytes_in, messages_in, discarded;
 };
 
 static inline weir_loop *weir__channel_loop(const weir_channel *channel)
@@ -139,6 +143,7 @@ void weir__channel_set_loop(weir_channel *channel, weir_loop *loop);
 void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise);
 void weir__channel_flush_now(weir_channel *channel);
 void weir__channel_read_now(weir_channel *channel);
+void weir__channel_fire_read_complete(weir_channel *channel);
 void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise);
 void weir__channel_close_now(weir_channel *channel, weir_promise *promise);
 void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise);

@@ -37,23 +37,24 @@ int weir__ctx_new(weir_ctx **out, weir_channel *channel, const weir_handler_conf
     size_t lane_at = weir__ctx_lane_at(config->type);
     size_t name_at = executor != NULL               ? lane_at + sizeof(weir_lane)
                      : config->type->state_size > 0 ? lane_at
-                                                    : sizeof(weir_ctx);
+                                                    : sizeof(weir_member);
     size_t name_size = config->name != NULL ? strlen(config->name) + 1
                                             : strlen(config->type->name) + WEIR__SERIAL_SIZE;
-    weir_ctx *ctx = weir__zalloc(name_at + name_size);
-    if (ctx == NULL)
+    weir_member *member = weir__zalloc(name_at + name_size);
+    if (member == NULL)
         return -ENOMEM;
+    weir_ctx *ctx = &member->ctx;
     ctx->type = config->type;
     ctx->channel = channel;
-    ctx->arg = config->arg;
     ctx->is_slow = executor != NULL || IS_CHECKED;
     if (executor != NULL) {
         ctx->is_elsewhere = true;
         weir__lane_init(weir__ctx_lane(ctx), executor);
     }
-    ctx->name = (char *)ctx + name_at;
+    member->arg = config->arg;
+    member->name = (char *)member + name_at;
     if (config->name != NULL)
-        memcpy(ctx->name, config->name, name_size);
+        memcpy(member->name, config->name, name_size);
     *out = ctx;
     return 0;
 }
@@ -61,14 +62,14 @@ int weir__ctx_new(weir_ctx **out, weir_channel *channel, const weir_handler_conf
 void weir__ctx_free(weir_ctx *ctx)
 {
     if (ctx->owns_name)
-        weir__free(ctx->name);
+        weir__free(weir__ctx_member(ctx)->name);
     weir__free(ctx);
 }
 
 void weir__ctx_copy_name(const weir_ctx *ctx, char *to, size_t size)
 {
     weir__channel_lock(ctx->channel);
-    snprintf(to, size, "%s", ctx->name);
+    snprintf(to, size, "%s", weir__ctx_name(ctx));
     weir__channel_unlock(ctx->channel);
 }
 
@@ -86,7 +87,7 @@ void weir__ctx_call_added(weir_ctx *ctx)
         return;
     }
     ctx->state = WEIR_CTX_ADDING;
-    ctx->failure = &failure;
+    weir__ctx_member(ctx)->failure = &failure;
     weir__event_call(ctx, &event);
     if (ctx->state != WEIR_CTX_ADDING)
         return; /* it has removed itself, or the channel is over */
@@ -140,7 +141,7 @@ static bool is_referred_to(const weir_ctx *ctx)
 /* The turn in which it was removed is over, and then the turn after. */
 static void rest(weir_deferred *deferred)
 {
-    weir_ctx *ctx = WEIR_CONTAINER(deferred, weir_ctx, deferred);
+    weir_ctx *ctx = &WEIR_CONTAINER(deferred, weir_member, deferred)->ctx;
     if (!ctx->is_resting || is_referred_to(ctx)) {
         ctx->is_resting = true;
         weir__loop_defer(weir_loop_current(), deferred);
@@ -160,7 +161,7 @@ void weir__ctx_returned(weir_ctx *ctx)
     if (ctx->state != WEIR_CTX_REMOVED || (ctx->is_elsewhere && weir__ctx_lane(ctx)->away > 0))
         return;
     ctx->mask = 0;
-    if (ctx->is_resting && ctx->deferred.run == NULL)
+    if (ctx->is_resting && weir__ctx_member(ctx)->deferred.run == NULL)
         unlink_and_free(ctx);
 }
 
@@ -168,8 +169,9 @@ void weir__ctx_returned(weir_ctx *ctx)
 static void free_later(weir_ctx *ctx)
 {
     weir_loop *loop = weir__channel_loop(ctx->channel);
-    ctx->deferred = (weir_deferred){ .run = rest };
-    if (loop == NULL || !weir__loop_defer(loop, &ctx->deferred))
+    weir_deferred *deferred = &weir__ctx_member(ctx)->deferred;
+    *deferred = (weir_deferred){ .run = rest };
+    if (loop == NULL || !weir__loop_defer(loop, deferred))
         return;
     weir_channel_retain(ctx->channel);
     ctx->channel->resting++;
@@ -206,12 +208,12 @@ void *weir_ctx_state(const weir_ctx *ctx)
 
 const char *weir_ctx_name(const weir_ctx *ctx)
 {
-    return ctx->name;
+    return weir__ctx_name(ctx);
 }
 
 void *weir_ctx_arg(const weir_ctx *ctx)
 {
-    return ctx->arg;
+    return weir__ctx_member(ctx)->arg;
 }
 
 const weir_handler_type *weir_ctx_type(const weir_ctx *ctx)

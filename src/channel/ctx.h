@@ -28,16 +28,32 @@ struct weir_ctx {
     bool in_error;   /* its executor's: on_error is running */
     bool is_resting; /* removed, and the turn in which that was is over */
     weir_channel *channel;
+};
+
+/* Any context but those of the ends, which every channel has and which need no more than that. */
+typedef struct weir_member {
+    weir_ctx ctx;
     void *arg;
     char *name; /* under the lock */
     union {
         weir_deferred deferred; /* frees it, when it is removed */
         weir_error *failure;    /* where a failing `added` says so */
     };
-};
+} weir_member;
+
+static inline weir_member *weir__ctx_member(const weir_ctx *ctx)
+{
+    return (weir_member *)ctx;
+}
+
+/* Its name; for others than its own handler under the lock. */
+static inline const char *weir__ctx_name(const weir_ctx *ctx)
+{
+    return weir__ctx_member(ctx)->name;
+}
 
 /* The handler's own memory begins here. */
-#define WEIR__CTX_STATE ((sizeof(weir_ctx) + 15) & ~(size_t)15)
+#define WEIR__CTX_STATE ((sizeof(weir_member) + 15) & ~(size_t)15)
 
 /* Of a name that weir gives: '#', ten digits, the end. */
 #define WEIR__SERIAL_SIZE 12

@@ -18,22 +18,16 @@ static bool is_open(weir_channel *channel, weir_promise *promise)
     return false;
 }
 
-static void read_if_automatic(weir_ctx *ctx)
+static void head_on_active(weir_ctx *ctx)
 {
+    weir_ctx_fire_active(ctx);
     if (ctx->channel->is_auto_read)
         weir_channel_read(ctx->channel);
 }
 
-static void head_on_active(weir_ctx *ctx)
-{
-    weir_ctx_fire_active(ctx);
-    read_if_automatic(ctx);
-}
-
 static void head_on_read_complete(weir_ctx *ctx)
 {
-    weir_ctx_fire_read_complete(ctx);
-    read_if_automatic(ctx);
+    weir__channel_fire_read_complete(ctx->channel);
 }
 
 static void head_bind(weir_ctx *ctx, const weir_address *local, weir_promise *promise)

@@ -28,7 +28,8 @@ static void update_reading(weir_channel *channel)
 void weir__channel_read_now(weir_channel *channel)
 {
     channel->is_read_wanted = true;
-    update_reading(channel);
+    if (!channel->is_reading)
+        update_reading(channel);
 }
 
 void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read)
@@ -55,7 +56,7 @@ void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paus
 
 /* A request for reads is used up by the first of a batch; one that comes meanwhile is for the
  * next. */
-void weir__channel_read(weir_channel *channel, weir_msg *msg)
+static inline void read_sized(weir_channel *channel, weir_msg *msg, size_t size)
 {
     if (!channel->is_in_batch) {
         channel->is_in_batch = true;
@@ -63,16 +64,40 @@ void weir__channel_read(weir_channel *channel, weir_msg *msg)
     }
     channel->is_batch_open = true;
     weir__counter_add(&channel->messages_in, 1);
-    weir__counter_add(&channel->bytes_in, weir_msg_size(msg));
+    weir__counter_add(&channel->bytes_in, size);
     weir_ctx_fire_read(&channel->pipeline.head, msg);
+}
+
+void weir__channel_read(weir_channel *channel, weir_msg *msg)
+{
+    read_sized(channel, msg, weir_msg_size(msg));
+}
+
+void weir__channel_read_bytes(weir_channel *channel, weir_buf *buf, size_t length)
+{
+    read_sized(channel, &buf->msg, length);
+}
+
+/* What the head does at the end of a batch. */
+void weir__channel_fire_read_complete(weir_channel *channel)
+{
+    weir_ctx_fire_read_complete(&channel->pipeline.head);
+    if (!channel->is_auto_read)
+        return;
+    if (channel->has_kept)
+        weir_channel_read(channel); /* behind what waits */
+    else
+        weir_ctx_read(&channel->pipeline.tail);
 }
 
 void weir__channel_read_complete(weir_channel *channel)
 {
     channel->is_in_batch = channel->is_batch_open = false;
-    weir__pipeline_fire(channel, WEIR_EV_READ_COMPLETE);
-    update_reading(channel);
-    weir__channel_try_to_leave(channel);
+    weir__channel_fire_read_complete(channel);
+    if (!channel->is_read_wanted)
+        update_reading(channel);
+    if (channel->is_leaving)
+        weir__channel_try_to_leave(channel);
 }
 
 void weir__channel_read_ended(weir_channel *channel, int code)
@@ -116,7 +141,9 @@ static bool is_unwritable(const weir_channel *channel)
 /* Mostly it is below the mark and was before. */
 static inline void weigh_if_needed(weir_channel *channel)
 {
-    if (weir__outbound_bytes(&channel->outbound) > channel->high_bytes || is_unwritable(channel))
+    if (__builtin_expect(weir__outbound_bytes(&channel->outbound) > channel->high_bytes ||
+                             is_unwritable(channel),
+                         0))
         weir__channel_weigh(channel);
 }
 
@@ -175,22 +202,28 @@ static __attribute__((noinline)) void write_otherwise(weir_channel *channel, wei
 
 static inline bool takes_bytes(const weir_channel *channel)
 {
-    return channel->transport->is_stream && !channel->is_output_ended && !channel->is_output_lent &&
+    return channel->transport->is_stream && !(channel->is_output_ended | channel->is_output_lent) &&
            !weir__channel_is_closing(channel);
 }
 
-/* Mostly it is a buffer without a promise, to a stream that has room for it. */
+/* Mostly it is a buffer without a promise, to a stream that has room for it and an entry for the
+ * queue at hand. */
 void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise)
 {
     weir_outbound *queue = &channel->outbound;
-    size_t size = msg->type == &weir_buf_type ? weir_buf_readable((const weir_buf *)msg) : 0;
-    size_t room = (size_t)weir__channel_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES);
-    if (size > 0 && promise == NULL && takes_bytes(channel) &&
-        weir__outbound_bytes(queue) + size <= room &&
-        weir__outbound_add(queue, channel->spare, msg, size, NULL) == 0)
-        weigh_if_needed(channel);
-    else
+    if (msg->type != &weir_buf_type || promise != NULL || !takes_bytes(channel) ||
+        !weir__spare_has(channel->spare)) {
         write_otherwise(channel, msg, promise);
+        return;
+    }
+    size_t size = weir_buf_readable((const weir_buf *)msg);
+    size_t room = (size_t)weir__channel_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES);
+    if (size == 0 || weir__outbound_bytes(queue) + size > room) {
+        write_otherwise(channel, msg, promise);
+        return;
+    }
+    weir__outbound_put(queue, weir__spare_take(channel->spare), msg, size, NULL);
+    weigh_if_needed(channel);
 }
 
 static void shut_output(weir_channel *channel)
@@ -217,7 +250,7 @@ static void shut_output_when_sent(weir_channel *channel)
         shut_output(channel);
 }
 
-void weir__channel_resume_output(weir_channel *channel)
+__attribute__((noinline)) void weir__channel_resume_output(weir_channel *channel)
 {
     bool has_work = weir__outbound_has_flushed(&channel->outbound) && !channel->is_leaving;
     if ((has_work || channel->is_output_lent) &&
@@ -230,10 +263,15 @@ void weir__channel_resume_output(weir_channel *channel)
 /* What is flushed before the channel is connected goes out when it is. */
 void weir__channel_flush_now(weir_channel *channel)
 {
-    if (weir__channel_is_closing(channel))
+    weir_channel_state state = weir__lifecycle_state(&channel->life);
+    if (state >= WEIR_CHANNEL_CLOSING)
         return; /* what was flushed before has had its attempt, the rest fails */
     weir__outbound_flush(&channel->outbound);
-    weir__channel_resume_output(channel);
+    if (state == WEIR_CHANNEL_ACTIVE && !channel->is_leaving &&
+        !weir__outbound_is_empty(&channel->outbound))
+        channel->transport->flush(channel);
+    else
+        weir__channel_resume_output(channel);
 }
 
 static __attribute__((noinline, cold)) void sending_failed(weir_channel *channel, int code)
@@ -259,6 +297,15 @@ void weir__channel_sent(weir_channel *channel, int code)
         weir__channel_lost(channel, lost);
     }
     shut_output_when_sent(channel);
+}
+
+void weir__channel_sent_sole(weir_channel *channel)
+{
+    weir__outbound_remove_sent(&channel->outbound, channel->spare);
+    if (is_unwritable(channel))
+        weir__channel_weigh(channel);
+    if (channel->is_output_ended)
+        shut_output_when_sent(channel);
 }
 
 void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise)

@@ -54,7 +54,7 @@ bool weir__ctx_fail_added(weir_ctx *ctx, const weir_error *error)
 {
     weir_lane *lane = weir__ctx_lane(ctx);
     bool is_adding = lane != NULL ? lane->is_adding : ctx->state == WEIR_CTX_ADDING;
-    weir_error *failure = lane != NULL ? lane->failure : ctx->failure;
+    weir_error *failure = lane != NULL ? lane->failure : weir__ctx_member(ctx)->failure;
     if (is_adding && failure->code == 0) /* the first one counts */
         *failure = *error;
     return is_adding;

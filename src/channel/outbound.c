@@ -14,16 +14,20 @@ void weir__outbound_flush(weir_outbound *queue)
     queue->unflushed = NULL;
 }
 
+static inline void count_sent(weir_outbound *queue, const weir_write *entry)
+{
+    weir__counter_add(&queue->messages_out, 1);
+    weir__counter_add(&queue->bytes_out, entry->size);
+}
+
 /* Ends an entry that is in the queue no more. */
 static void end_entry(weir_outbound *queue, weir_spare *spare, weir_write *entry, int code)
 {
     weir_promise *promise = entry->promise;
     weir_msg *msg = entry->msg;
     weir__outbound_change_bytes(queue, -weir__write_weight(entry->size));
-    if (code == 0) {
-        weir__counter_add(&queue->messages_out, 1);
-        weir__counter_add(&queue->bytes_out, entry->size);
-    }
+    if (code == 0)
+        count_sent(queue, entry);
     weir__spare_put(spare, entry);
     if (msg != NULL)
         weir_msg_release(msg);
@@ -41,6 +45,21 @@ static weir_write *unlink_first(weir_outbound *queue)
         queue->unflushed = entry->next;
     queue->is_started = false;
     return entry;
+}
+
+/* Mostly nobody waits for it. */
+void weir__outbound_remove_sent(weir_outbound *queue, weir_spare *spare)
+{
+    weir_write *entry = unlink_first(queue);
+    weir_msg *msg = entry->msg;
+    if (__builtin_expect(entry->promise != NULL, 0)) {
+        end_entry(queue, spare, entry, 0);
+        return;
+    }
+    weir__outbound_change_bytes(queue, -entry->size);
+    count_sent(queue, entry);
+    weir__spare_put(spare, entry);
+    weir_msg_release(msg);
 }
 
 void weir__outbound_remove(weir_outbound *queue, weir_spare *spare, int code)

@@ -68,6 +68,9 @@ const uint8_t *weir__outbound_sole(weir_outbound *queue, size_t *length);
 /* So many bytes from the front went: completes what they complete, and empty messages behind. */
 void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes);
 
+/* The first message, a buffer, is through. */
+void weir__outbound_remove_sent(weir_outbound *queue, weir_spare *spare);
+
 /* The first message is through, or has failed with a code. */
 void weir__outbound_remove(weir_outbound *queue, weir_spare *spare, int code);
 
@@ -98,17 +101,15 @@ static inline void weir__outbound_change_bytes(weir_outbound *queue, size_t step
     atomic_store_explicit(&queue->bytes, weir__outbound_bytes(queue) + step, memory_order_relaxed);
 }
 
-/* Takes the message, whose size is known, and retains the promise. -ENOMEM, and then the message is
- * the caller's. */
-static inline int weir__outbound_add(weir_outbound *queue, weir_spare *spare, weir_msg *msg,
-                                     size_t size, weir_promise *promise)
+/* Takes the message, whose size is known, in an entry from the spares, and the promise. */
+static inline void weir__outbound_put(weir_outbound *queue, weir_write *entry, weir_msg *msg,
+                                      size_t size, weir_promise *promise)
 {
-    weir_write *entry = weir__spare_get(spare, sizeof *entry);
-    if (entry == NULL)
-        return -ENOMEM;
-    *entry = (weir_write){ .msg = msg, .size = size };
-    if (promise != NULL)
-        entry->promise = weir_promise_retain(promise);
+    entry->next = NULL;
+    entry->msg = msg;
+    entry->promise = promise;
+    entry->size = size;
+    entry->sent = 0;
     if (queue->first == NULL)
         queue->first = entry;
     else
@@ -117,6 +118,16 @@ static inline int weir__outbound_add(weir_outbound *queue, weir_spare *spare, we
     if (queue->unflushed == NULL)
         queue->unflushed = entry;
     weir__outbound_change_bytes(queue, weir__write_weight(size));
+}
+
+/* The same, and retains the promise. -ENOMEM, and then the message is the caller's. */
+static inline int weir__outbound_add(weir_outbound *queue, weir_spare *spare, weir_msg *msg,
+                                     size_t size, weir_promise *promise)
+{
+    weir_write *entry = weir__spare_get(spare, sizeof *entry);
+    if (entry == NULL)
+        return -ENOMEM;
+    weir__outbound_put(queue, entry, msg, size, weir_promise_retain(promise));
     return 0;
 }
 

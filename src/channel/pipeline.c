@@ -65,7 +65,7 @@ void weir__pipeline_deinit(weir_pipeline *pipeline)
 
 static bool has_name(const weir_ctx *ctx, const char *name)
 {
-    return ctx->is_listed && strcmp(ctx->name, name) == 0;
+    return ctx->is_listed && strcmp(weir__ctx_name(ctx), name) == 0;
 }
 
 weir_ctx *weir__pipeline_find_linked(const weir_pipeline *pipeline, const char *name)
@@ -124,12 +124,12 @@ static int describe(const weir_ctx *ctx, weir_handler_info *info)
     if (info == NULL)
         return 0;
     weir_loop *loop = weir__channel_loop(ctx->channel);
-    *info = (weir_handler_info){ .type = ctx->type, .arg = ctx->arg };
+    *info = (weir_handler_info){ .type = ctx->type, .arg = weir__ctx_member(ctx)->arg };
     if (ctx->is_elsewhere)
         info->executor = weir__ctx_lane(ctx)->executor;
     else
         info->executor = loop != NULL ? &loop->base : NULL;
-    snprintf(info->name, sizeof info->name, "%s", ctx->name);
+    snprintf(info->name, sizeof info->name, "%s", weir__ctx_name(ctx));
     return 0;
 }
 
@@ -190,7 +190,7 @@ size_t weir_pipeline_names(const weir_pipeline *pipeline, char *to, size_t size)
         if (!ctx->is_listed)
             continue;
         char *at = left > 0 ? to + length : NULL;
-        length += (size_t)snprintf(at, left, "%s%s", comma, ctx->name);
+        length += (size_t)snprintf(at, left, "%s%s", comma, weir__ctx_name(ctx));
     }
     weir__channel_unlock(channel_of(pipeline));
     return length;

@@ -3,6 +3,7 @@
 #ifndef WEIR_CHANNEL_TRANSPORT_H
 #define WEIR_CHANNEL_TRANSPORT_H
 
+#include <weir/buf.h>
 #include <weir/channel.h>
 
 /*
@@ -83,14 +84,18 @@ int weir__channel_inherit(weir_channel *child);
 /* It is connected or bound now. */
 void weir__channel_activate(weir_channel *channel);
 
-/* Something was read: the message goes with the call; the batch is over; and there will be no more
- * (code 0), or that was an error. */
+/* Something was read: the message goes with the call, as does a buffer of which the length is
+ * known; the batch is over; and there will be no more (code 0), or that was an error. */
 void weir__channel_read(weir_channel *channel, weir_msg *msg);
+void weir__channel_read_bytes(weir_channel *channel, weir_buf *buf, size_t length);
 void weir__channel_read_complete(weir_channel *channel);
 void weir__channel_read_ended(weir_channel *channel, int code);
 
 /* The outbound queue has changed: something was sent, or sending failed (a negative code). */
 void weir__channel_sent(weir_channel *channel, int code);
+
+/* The only buffer that was flushed has been sent, all of it. */
+void weir__channel_sent_sole(weir_channel *channel);
 
 /* A message without a promise could not be sent; for datagrams, which fail one by one. */
 void weir__channel_lost(weir_channel *channel, int code);

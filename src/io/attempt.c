@@ -36,8 +36,9 @@ static void take_descriptors(weir_io *io, weir_io_op *op, struct msghdr *message
     result->descriptor_count = count;
 }
 
-static int receive_parcel(weir_io *io, weir_io_op *op, weir_io_arena *arena, void *to, size_t size,
-                          weir_io_result *result)
+static __attribute__((noinline)) int receive_parcel(weir_io *io, weir_io_op *op,
+                                                    weir_io_arena *arena, void *to, size_t size,
+                                                    weir_io_result *result)
 {
     struct iovec piece = { .iov_base = to, .iov_len = size };
     struct msghdr message = {
@@ -52,6 +53,25 @@ static int receive_parcel(weir_io *io, weir_io_op *op, weir_io_arena *arena, voi
     return code;
 }
 
+static inline int receive_once(weir_io *io, weir_io_op *op, weir_io_arena *arena, void *to,
+                               size_t size, weir_io_result *result)
+{
+    weir__io_count(&io->counters->receives);
+    if (__builtin_expect(op->file->max_descriptors > 0, 0))
+        return receive_parcel(io, op, arena, to, size, result);
+    return io->sys->recv(io->sys, op->file->fd, to, size, 0);
+}
+
+static __attribute__((noinline)) int receive_again(weir_io *io, weir_io_op *op,
+                                                   weir_io_arena *arena, void *to, size_t size,
+                                                   weir_io_result *result)
+{
+    int code = -EINTR;
+    for (int i = 1; i < MOST_RETRIES && code == -EINTR; i++)
+        code = receive_once(io, op, arena, to, size, result);
+    return code;
+}
+
 int weir__io_receive(weir_io *io, weir_io_op *op, weir_io_arena *arena, weir_io_result *result)
 {
     *result = (weir_io_result){ .is_armed = op->is_multishot };
@@ -60,12 +80,9 @@ int weir__io_receive(weir_io *io, weir_io_op *op, weir_io_arena *arena, weir_io_
     if (buf == NULL)
         return -ENOMEM;
     uint8_t *to = buf->data; /* nothing is in it yet */
-    int code, tries = 0;
-    do {
-        weir__io_count(&io->counters->receives);
-        code = op->file->max_descriptors > 0 ? receive_parcel(io, op, arena, to, size, result)
-                                             : io->sys->recv(io->sys, op->file->fd, to, size, 0);
-    } while (code == -EINTR && ++tries < MOST_RETRIES);
+    int code = receive_once(io, op, arena, to, size, result);
+    if (__builtin_expect(code == -EINTR, 0))
+        code = receive_again(io, op, arena, to, size, result);
     if (code <= 0) {
         weir_buf_release(buf);
         return code;

@@ -9,37 +9,31 @@ static const uint32_t sizes[] = {
     448, 464, 480, 496, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536,
 };
 #define LARGEST_INDEX ((int)(sizeof sizes / sizeof *sizes) - 1)
-#define START_INDEX 30 /* 2048 */
+#define FIRST_INDEX 30
 #define STEPS_UP 4
 #define STEPS_DOWN 1
 
-static int clamp(int index)
+static void set(weir_guess *guess, int index)
 {
-    if (index < 0)
-        return 0;
-    return index < LARGEST_INDEX ? index : LARGEST_INDEX;
+    index = index < 0 ? 0 : index < LARGEST_INDEX ? index : LARGEST_INDEX;
+    *guess = (weir_guess){
+        .size = sizes[index],
+        .smaller = index > 0 ? (uint16_t)sizes[index - 1] : 0,
+        .index = (uint8_t)index,
+    };
 }
 
-size_t weir__guess_size(const weir_guess *guess)
+/* Also the first time. */
+__attribute__((noinline)) void weir__guess_change(weir_guess *guess, size_t length)
 {
-    return sizes[START_INDEX + guess->steps];
-}
-
-static void move(weir_guess *guess, int steps)
-{
-    guess->steps = (int8_t)(clamp(START_INDEX + guess->steps + steps) - START_INDEX);
-    guess->was_small = false;
-}
-
-void weir__guess_learn(weir_guess *guess, size_t length)
-{
-    int index = START_INDEX + guess->steps;
-    if (length >= sizes[index]) {
-        move(guess, STEPS_UP);
-    } else if (index == 0 || length >= sizes[index - STEPS_DOWN]) {
+    if (guess->size == 0)
+        set(guess, FIRST_INDEX);
+    if (length >= guess->size) {
+        set(guess, guess->index + STEPS_UP);
+    } else if (length >= guess->smaller) {
         guess->was_small = false;
     } else if (guess->was_small) {
-        move(guess, -STEPS_DOWN);
+        set(guess, guess->index - STEPS_DOWN);
     } else {
         guess->was_small = true;
     }

@@ -2,8 +2,6 @@
 /* The bookkeeping of operations. */
 #include "io/ops.h"
 
-#include "exec/notice.h"
-
 void weir__io_init(weir_io *io, const weir_io_type *type, weir_sys *sys, weir_io_counters *counters)
 {
     *io = (weir_io){ .type = type, .sys = sys, .counters = counters };
@@ -30,26 +28,11 @@ void weir__op_disarm(weir_io_op *op)
     *weir__op_place(op) = NULL;
 }
 
-static void land(weir_io_op *op)
-{
-    op->is_in_flight = false;
-    op->file->in_flight--;
-}
-
 int weir__op_end_at_once(weir_io_op *op, int code)
 {
     weir__op_disarm(op);
-    land(op);
+    weir__op_land(op);
     return code;
-}
-
-void weir__op_tell(weir_io *io, weir_io_op *op, const weir_io_result *result)
-{
-    weir__io_count(&io->counters->completions);
-    if (!result->is_armed)
-        land(op);
-    op->on_done(op, result);
-    weir__notices_run();
 }
 
 void weir__op_finish(weir_io *io, weir_io_op *op, int code)
@@ -80,39 +63,10 @@ void weir__io_tell_ended(weir_io *io)
     }
 }
 
-bool weir__op_tell_data(weir_io *io, weir_io_op *op, const weir_io_result *result)
-{
-    weir_io_file *file = op->file;
-    if (!op->is_multishot)
-        weir__op_disarm(op);
-    weir__op_tell(io, op, result);
-    return result->is_armed && io->current == file && file->in == op;
-}
-
 void weir__op_finish_in(weir_io *io, weir_io_op *op, int code, unsigned count)
 {
     weir__op_disarm(op);
     if (count > 0)
         weir__op_end_batch(op);
     weir__op_tell(io, op, &(weir_io_result){ .code = code });
-}
-
-void weir__op_end_batch(weir_io_op *op)
-{
-    if (op->on_batch_end == NULL)
-        return;
-    op->on_batch_end(op);
-    weir__notices_run();
-}
-
-bool weir__io_take_send(weir_io *io, weir_io_file *file)
-{
-    if (file->send_turn != io->turn) {
-        file->send_turn = io->turn;
-        file->sends = 0;
-    }
-    if (file->sends == WEIR_IO_BATCH)
-        return false;
-    file->sends++;
-    return true;
 }

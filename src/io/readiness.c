@@ -68,6 +68,22 @@ void weir__readiness_lose(weir_readiness *self, weir_io_file *file, int code)
     }
 }
 
+/* Whose turn it is -------------------------------------------------------------------------- */
+
+static bool can_go_on(const weir_io_file *file)
+{
+    return (file->in != NULL && file->bits & WEIR_FILE_READABLE) ||
+           (file->out != NULL && file->bits & WEIR_FILE_WRITABLE) ||
+           (weir__file_hangup(file) != NULL && file->bits & WEIR_FILE_DEAD) ||
+           (weir__file_poll(file) != NULL && file->events != 0);
+}
+
+void weir__readiness_make_ready(weir_readiness *self, weir_io_file *file)
+{
+    if (can_go_on(file) && !weir__list_is_linked(&file->ready))
+        weir__list_push_back(&self->ready, &file->ready);
+}
+
 /* The way out -------------------------------------------------------------------------------- */
 
 /* Sends what it can; -EAGAIN when that has to wait. */
@@ -117,13 +133,16 @@ static __attribute__((noinline)) void end_stream(weir_readiness *self, weir_io_o
         weir__op_finish_in(&self->base, op, code, count);
         return;
     }
+    weir_io_file *file = op->file;
     if (code == -EAGAIN)
-        op->file->bits &= (uint8_t)~WEIR_FILE_READABLE;
+        file->bits &= (uint8_t)~WEIR_FILE_READABLE;
     if (count > 0)
         weir__op_end_batch(op);
+    if (self->base.current == file)
+        weir__readiness_make_ready(self, file);
 }
 
-/* A stream: one buffer after the other. */
+/* A stream: one buffer after the other. Who has more waits for the next turn. */
 static void complete_stream(weir_readiness *self, weir_io_file *file)
 {
     weir_io_op *op = file->in;
@@ -142,6 +161,8 @@ static void complete_stream(weir_readiness *self, weir_io_file *file)
              count < WEIR_IO_BATCH);
     if (self->base.current == file)
         weir__op_end_batch(op);
+    if (self->base.current == file && file->bits & WEIR_FILE_READABLE)
+        weir__readiness_make_ready(self, file);
 }
 
 /* What comes several at a time. */
@@ -187,20 +208,6 @@ static void complete_in(weir_readiness *self, weir_io_file *file)
 
 /* The completion phase ----------------------------------------------------------------------- */
 
-static bool can_go_on(const weir_io_file *file)
-{
-    return (file->in != NULL && file->bits & WEIR_FILE_READABLE) ||
-           (file->out != NULL && file->bits & WEIR_FILE_WRITABLE) ||
-           (weir__file_hangup(file) != NULL && file->bits & WEIR_FILE_DEAD) ||
-           (weir__file_poll(file) != NULL && file->events != 0);
-}
-
-void weir__readiness_make_ready(weir_readiness *self, weir_io_file *file)
-{
-    if (can_go_on(file) && !weir__list_is_linked(&file->ready))
-        weir__list_push_back(&self->ready, &file->ready);
-}
-
 static void complete_poll(weir_readiness *self, weir_io_file *file)
 {
     int events = file->events;
@@ -224,7 +231,6 @@ static void complete_file(weir_readiness *self, weir_io_file *file)
         weir__op_finish(&self->base, weir__file_hangup(file), 0);
     if (self->base.current == file)
         weir__readiness_make_ready(self, file);
-    self->base.current = NULL;
 }
 
 static uint8_t level_of(uint32_t events)
@@ -261,15 +267,36 @@ void weir__readiness_begin(weir_readiness *self, weir_completion *phase)
 }
 
 /* Who is among the rest, or had its turn already, has its time. */
-void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events)
+__attribute__((noinline)) void weir__readiness_event_beside(weir_readiness *self,
+                                                            weir_io_file *file, uint32_t events)
 {
     self->base.news++;
-    if (__builtin_expect(file->bits & WEIR_FILE_PLAIN, 0))
+    if (file->bits & WEIR_FILE_PLAIN)
         file->events |= level_of(events);
     else
         file->bits |= bits_of(events) & (uint8_t)~file->withheld;
     if (!weir__list_is_linked(&file->ready) && can_go_on(file))
         complete_file(self, file);
+}
+
+/* Whether a receive is all there is, of a file that is not waiting for its turn. */
+static inline bool only_receives(const weir_io_file *file)
+{
+    return file->in != NULL && file->in->kind == WEIR_IO_RECEIVE && file->out == NULL &&
+           file->level == NULL && !weir__list_is_linked(&file->ready);
+}
+
+/* Mostly bytes have come, and nothing else. */
+void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events)
+{
+    if ((events & ~(uint32_t)EPOLLOUT) != EPOLLIN || !only_receives(file)) {
+        weir__readiness_event_beside(self, file, events);
+        return;
+    }
+    self->base.news++;
+    file->bits |= events & EPOLLOUT ? WEIR_FILE_READABLE | WEIR_FILE_WRITABLE : WEIR_FILE_READABLE;
+    self->base.current = file;
+    complete_stream(self, file);
 }
 
 unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase)
@@ -280,6 +307,7 @@ unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase)
     weir__list_splice_back(&rest, &phase->rest);
     while ((node = weir__list_pop_front(&rest)) != NULL)
         complete_file(self, WEIR_CONTAINER(node, weir_io_file, ready));
+    self->base.current = NULL;
     return (unsigned)(weir__counter_get(&self->base.counters->completions) - phase->before);
 }
 

@@ -222,7 +222,7 @@ void weir__socket_end_batch(weir_socket *self)
 {
     if (!weir__channel_is_closing(&self->channel))
         weir__channel_read_complete(&self->channel);
-    if (self->channel.is_reading)
+    if (!self->in.is_in_flight && self->channel.is_reading)
         weir__socket_start_reading(&self->channel);
 }
 

@@ -41,7 +41,7 @@ static void on_received(weir_io_op *op, const weir_io_result *result)
     weir_socket *self = weir__socket_of_in(op);
     if (result->is_armed && result->buf != NULL && result->descriptor_count == 0 &&
         !weir__channel_is_closing(&self->channel))
-        weir__channel_read(&self->channel, &result->buf->msg);
+        weir__channel_read_bytes(&self->channel, result->buf, (size_t)result->code);
     else
         on_received_otherwise(self, result);
 }
@@ -86,26 +86,8 @@ static int account(weir_socket *self, int sent)
     return 0;
 }
 
-/* One buffer in one piece, as most flushes are, goes straight to the kernel; 0, or the code that
- * ends everything. What it leaves goes the usual way. */
-static int send_sole(weir_socket *self)
-{
-    weir_channel *channel = &self->channel;
-    weir_io *io = weir__socket_io(self);
-    size_t length;
-    const uint8_t *bytes = weir__outbound_sole(&channel->outbound, &length);
-    if (bytes == NULL || io->type->send_now == NULL)
-        return 0;
-    int code = io->type->send_now(io, &self->file, bytes, length);
-    if (code == (int)length)
-        weir__outbound_remove(&channel->outbound, channel->spare, 0);
-    else if (code > 0)
-        weir__outbound_sent(&channel->outbound, channel->spare, (size_t)code);
-    return code < 0 && code != -EAGAIN ? code : 0;
-}
-
 /* What is flushed goes by operations, until one has to wait: its result. */
-static int send_all(weir_socket *self)
+static int send_by_operations(weir_socket *self)
 {
     weir_channel *channel = &self->channel;
     weir_msg *msg;
@@ -122,6 +104,18 @@ static int send_all(weir_socket *self)
     return code == WEIR_IO_PENDING ? 0 : code;
 }
 
+/* Sends what is flushed, of which `code` bytes went already; or that has failed. */
+static __attribute__((noinline)) void send_rest(weir_socket *self, int code)
+{
+    weir_channel *channel = &self->channel;
+    if (code > 0)
+        weir__outbound_sent(&channel->outbound, channel->spare, (size_t)code);
+    if (code >= 0 || code == -EAGAIN)
+        code = send_by_operations(self);
+    weir__channel_sent(channel, code);
+}
+
+/* One buffer in one piece, as most flushes are, goes straight to the kernel. */
 static void stream_flush(weir_channel *channel)
 {
     weir_socket *self = weir__socket_of(channel);
@@ -130,10 +124,16 @@ static void stream_flush(weir_channel *channel)
             weir__relaying_stop(self->extras->relaying);
         return;
     }
-    int code = send_sole(self);
-    if (code == 0 && weir__outbound_has_flushed(&channel->outbound))
-        code = send_all(self);
-    weir__channel_sent(channel, code);
+    weir_io *io = weir__socket_io(self);
+    size_t length = 0;
+    const uint8_t *bytes = NULL;
+    if (io->type->send_now != NULL)
+        bytes = weir__outbound_sole(&channel->outbound, &length);
+    int code = bytes != NULL ? io->type->send_now(io, &self->file, bytes, length) : -EAGAIN;
+    if (code == (int)length)
+        weir__channel_sent_sole(channel);
+    else
+        send_rest(self, code);
 }
 
 static void on_sent(weir_io_op *op, const weir_io_result *result)

@@ -449,7 +449,7 @@ typedef struct churner {
 static void churn_one(churner *self)
 {
     static const struct linger reset = { .l_onoff = 1 };
-    char bytes[512];
+    char bytes[512] = { 0 };
     int fd = try_dial(&self->address);
     if (fd < 0)
         return;

@@ -3,12 +3,11 @@
 #include "io/ops.h"
 
 #define SMALLEST 64
-#define STEPS_TO_SMALLEST (-30)
 
 /* Every read of this owner asks for the smallest size. */
 static void guess_small(owner *self)
 {
-    self->in.op.guess = (weir_guess){ .steps = STEPS_TO_SMALLEST };
+    self->in.op.guess = (weir_guess){ .size = SMALLEST };
     assert_int_equal(weir__guess_size(&self->in.op.guess), SMALLEST);
 }
 

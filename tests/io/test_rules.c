@@ -6,7 +6,7 @@
 
 static void guess_small(owner *self)
 {
-    self->in.op.guess = (weir_guess){ .steps = -30 };
+    self->in.op.guess = (weir_guess){ .size = 64 };
 }
 
 static uint64_t used_blocks(void)
