@@ -231,7 +231,6 @@ static void complete_file(weir_readiness *self, weir_io_file *file)
         weir__op_finish(&self->base, weir__file_hangup(file), 0);
     if (self->base.current == file)
         weir__readiness_make_ready(self, file);
-    self->base.current = NULL;
 }
 
 static uint8_t level_of(uint32_t events)
@@ -268,9 +267,10 @@ void weir__readiness_begin(weir_readiness *self, weir_completion *phase)
 }
 
 /* Who is among the rest, or had its turn already, has its time. */
-static __attribute__((noinline)) void event_otherwise(weir_readiness *self, weir_io_file *file,
-                                                      uint32_t events)
+__attribute__((noinline)) void weir__readiness_event_beside(weir_readiness *self,
+                                                            weir_io_file *file, uint32_t events)
 {
+    self->base.news++;
     if (file->bits & WEIR_FILE_PLAIN)
         file->events |= level_of(events);
     else
@@ -280,21 +280,20 @@ static __attribute__((noinline)) void event_otherwise(weir_readiness *self, weir
 }
 
 /* Whether a receive is all there is, of a file that is not waiting for its turn. */
-static inline bool only_receives(const weir_readiness *self, const weir_io_file *file)
+static inline bool only_receives(const weir_io_file *file)
 {
     return file->in != NULL && file->in->kind == WEIR_IO_RECEIVE && file->out == NULL &&
-           file->level == NULL && !weir__list_is_linked(&file->ready) && !weir__kept_has(file) &&
-           self->hand_over == NULL;
+           file->level == NULL && !weir__list_is_linked(&file->ready);
 }
 
 /* Mostly bytes have come, and nothing else. */
 void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events)
 {
-    self->base.news++;
-    if ((events & ~(uint32_t)EPOLLOUT) != EPOLLIN || !only_receives(self, file)) {
-        event_otherwise(self, file, events);
+    if ((events & ~(uint32_t)EPOLLOUT) != EPOLLIN || !only_receives(file)) {
+        weir__readiness_event_beside(self, file, events);
         return;
     }
+    self->base.news++;
     file->bits |= events & EPOLLOUT ? WEIR_FILE_READABLE | WEIR_FILE_WRITABLE : WEIR_FILE_READABLE;
     self->base.current = file;
     complete_stream(self, file);

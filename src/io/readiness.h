@@ -70,6 +70,9 @@ typedef struct weir_completion {
 } weir_completion;
 void weir__readiness_begin(weir_readiness *self, weir_completion *phase);
 void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events);
+
+/* The same for a file that may have operations at the kernel, beside those that are tried. */
+void weir__readiness_event_beside(weir_readiness *self, weir_io_file *file, uint32_t events);
 unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase);
 
 /* What a poll waits for, with the same bits. */

@@ -120,7 +120,7 @@ static void complete_poll(weir_uring *self, uint64_t name, int code, unsigned fl
     if (code >= 0)
         code = look_for_room(self, file, code);
     if (code > 0)
-        weir__readiness_event(&self->base, file, (uint32_t)code);
+        weir__readiness_event_beside(&self->base, file, (uint32_t)code);
     if (!has_more)
         watch_again(self, name);
 }

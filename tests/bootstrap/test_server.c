@@ -19,7 +19,7 @@ typedef struct inspector {
     setup self;
     atomic_int children, listeners;
     int keep_alive, no_delay, listener_receive_bytes;
-    const void *child_color, *listener_color;
+    const void *child_color, *parent_color, *listener_color;
     char names[128];
 } inspector;
 
@@ -38,7 +38,7 @@ static int inspect_child(weir_channel *child, void *arg)
     self->no_delay = number_of(child, IPPROTO_TCP, TCP_NODELAY);
     self->child_color = weir_channel_attr(child, &color);
     weir_channel *parent = weir_channel_parent(child);
-    self->listener_color = weir_channel_attr(parent, &color);
+    self->parent_color = weir_channel_attr(parent, &color);
     atomic_fetch_add(&self->children, 1);
     return weir_pipeline_add_last(weir_channel_pipeline(child), "echo", &echo_type,
                                   &self->self.seen);
@@ -78,7 +78,7 @@ static void s126_listeners_and_children_have_their_own_settings(void **state)
     assert_int_equal(self.keep_alive, 1);
     assert_int_equal(self.no_delay, 0);
     assert_ptr_equal(self.child_color, blue);
-    assert_ptr_equal(self.listener_color, red);
+    assert_ptr_equal(self.parent_color, red);
     close(fd);
     close_all(&self.self);
 }

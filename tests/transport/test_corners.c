@@ -72,6 +72,36 @@ static void one_read_is_one_batch_also_when_the_channel_leaves_in_it(void **stat
     close(peer);
 }
 
+/* What has come by then goes with the channel: to another loop, of another kind, or nowhere when it
+ * is closed on none. */
+static void what_came_before_it_left_is_not_lost(void **state)
+{
+    (void)state;
+    enum { BYTES = 100000 };
+    weir_group *others = new_loops_of(1);
+    for (int is_closed = 0; is_closed < 2; is_closed++) {
+        record seen = { .then = deregister_in_first_read, .checks_pattern = true };
+        int peer;
+        weir_channel *channel = half_pair(TCP, &seen, &peer);
+        peer_send_pattern(peer, 0, BYTES);
+        assert_int_equal(register_it(channel), 0);
+        WAIT_FOR(atomic_load(&seen.unregistereds) == 1);
+        assert_in_range(atomic_load(&seen.bytes), 1, BYTES);
+        if (!is_closed) {
+            weir_promise *promise = promise_of(channel);
+            weir_group_register(others, channel, promise);
+            assert_int_equal(outcome(promise), 0);
+            WAIT_FOR(atomic_load(&seen.bytes) == BYTES);
+            assert_false(atomic_load(&seen.is_wrong));
+        }
+        weir_channel_close(channel, NULL);
+        wait_for_close(channel);
+        weir_channel_release(channel);
+        close(peer);
+    }
+    weir_group_free(others);
+}
+
 static void stop_and_leave_in_first_read(record *self, weir_ctx *ctx, const char *event)
 {
     if (strcmp(event, "read") != 0 || atomic_load(&self->reads) > 0)
@@ -483,6 +513,7 @@ int main(void)
         loop_cases(a_multicast_is_answered_by_a_channel_for_both),
         socket_cases(one_read_is_one_batch_also_when_the_channel_leaves_in_it),
         socket_cases(a_batch_ends_before_the_channel_leaves),
+        socket_cases(what_came_before_it_left_is_not_lost),
         socket_cases(a_full_receiver_holds_up_nobody_else),
         socket_cases(a_full_receiver_that_is_connected),
         epoll_case(the_reserve_is_made_again_when_there_are_descriptors),
