@@ -278,7 +278,7 @@ static void hear(world *self, client *who)
         return;
     who->until = who->sent;
     who->there = there;
-    if (who->closed_count > 0)
+    if (who->closed_count > 0 || who->came == who->sent) /* maybe while it was being written */
         tell_client(who);
     wait_and_note(self, there);
 }
