@@ -104,12 +104,6 @@ static int probe(weir_sys *sys)
     return features;
 }
 
-/* What may be otherwise the next time is not remembered. */
-static bool is_lasting(int features)
-{
-    return features >= 0 || features == -ENOSYS || features == -EPERM;
-}
-
 int weir__uring_features(weir_sys *sys)
 {
     pthread_mutex_lock(&lock);
@@ -117,7 +111,7 @@ int weir__uring_features(weir_sys *sys)
         read_mask();
     if (!is_known && masked != WEIR_URING_ALL) {
         found = probe(sys);
-        is_known = is_lasting(found);
+        is_known = found >= 0; /* a refusal may be over the next time */
     }
     int features = masked == WEIR_URING_ALL ? -ENOSYS : found;
     if (features >= 0)

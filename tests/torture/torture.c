@@ -265,7 +265,7 @@ int main(int argc, char **argv)
             continue;
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
             if ((chosen.io != NULL && strcmp(chosen.io, kinds[i]) != 0) ||
-                (i > 0 && !what->is_for_kernel))
+                (i > 0 && (!what->is_for_kernel || !harness_has_uring())))
                 continue;
             torture(what, (weir_io_kind)weir_io_kind_from(kinds[i]), kinds[i], &chosen, &sum);
         }
