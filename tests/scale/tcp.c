@@ -26,8 +26,10 @@ enum {
 
 /* The process of clients ----------------------------------------------------------------------- */
 
+typedef enum task { CONNECT, ASK } task;
+
 typedef struct job {
-    enum { CONNECT, ASK } what;
+    task what;
     unsigned count;
     uint16_t port;
 } job;
@@ -137,7 +139,7 @@ static clients start_clients(size_t most)
     return self;
 }
 
-static outcome tell(const clients *self, int what, unsigned count)
+static outcome tell(const clients *self, task what, unsigned count)
 {
     job order = { .what = what, .count = count, .port = self->port };
     outcome report = { .error = EPIPE };
