@@ -12,33 +12,16 @@
 
 uint32_t weir__handler_mask(const weir_handler_type *type)
 {
-    const struct {
-        weir_event_kind kind;
-        bool is_there;
-    } callbacks[] = {
-        { WEIR_EV_REGISTERED, type->on_registered != NULL },
-        { WEIR_EV_ACTIVE, type->on_active != NULL },
-        { WEIR_EV_READ, type->on_read != NULL },
-        { WEIR_EV_READ_COMPLETE, type->on_read_complete != NULL },
-        { WEIR_EV_EVENT, type->on_event != NULL },
-        { WEIR_EV_WRITABILITY, type->on_writability != NULL },
-        { WEIR_EV_INACTIVE, type->on_inactive != NULL },
-        { WEIR_EV_UNREGISTERED, type->on_unregistered != NULL },
-        { WEIR_EV_ERROR, type->on_error != NULL },
-        { WEIR_OP_BIND, type->bind != NULL },
-        { WEIR_OP_CONNECT, type->connect != NULL },
-        { WEIR_OP_DISCONNECT, type->disconnect != NULL },
-        { WEIR_OP_READ, type->read != NULL },
-        { WEIR_OP_WRITE, type->write != NULL },
-        { WEIR_OP_FLUSH, type->flush != NULL },
-        { WEIR_OP_SHUTDOWN, type->shutdown != NULL },
-        { WEIR_OP_CLOSE, type->close != NULL },
-        { WEIR_OP_DEREGISTER, type->deregister != NULL },
-    };
-    uint32_t mask = 0;
-    for (size_t i = 0; i < sizeof callbacks / sizeof *callbacks; i++)
-        mask |= (uint32_t)callbacks[i].is_there << callbacks[i].kind;
-    return mask;
+#define BIT(kind, callback) ((uint32_t)(type->callback != NULL) << (kind))
+    return BIT(WEIR_EV_REGISTERED, on_registered) | BIT(WEIR_EV_ACTIVE, on_active) |
+           BIT(WEIR_EV_READ, on_read) | BIT(WEIR_EV_READ_COMPLETE, on_read_complete) |
+           BIT(WEIR_EV_EVENT, on_event) | BIT(WEIR_EV_WRITABILITY, on_writability) |
+           BIT(WEIR_EV_INACTIVE, on_inactive) | BIT(WEIR_EV_UNREGISTERED, on_unregistered) |
+           BIT(WEIR_EV_ERROR, on_error) | BIT(WEIR_OP_BIND, bind) | BIT(WEIR_OP_CONNECT, connect) |
+           BIT(WEIR_OP_DISCONNECT, disconnect) | BIT(WEIR_OP_READ, read) |
+           BIT(WEIR_OP_WRITE, write) | BIT(WEIR_OP_FLUSH, flush) | BIT(WEIR_OP_SHUTDOWN, shutdown) |
+           BIT(WEIR_OP_CLOSE, close) | BIT(WEIR_OP_DEREGISTER, deregister);
+#undef BIT
 }
 
 /* Calling ------------------------------------------------------------------------------------ */
