@@ -43,15 +43,17 @@ def by_load(fleet, option, values, more, rounds, duration_s, progress):
 
 def by_handlers(kind, counts, directory, load, progress):
     """{line: {handlers: [instructions]}}: those that take part in each event and pass it on, and those that do not."""
-    curves = {}
-    for what in "forwarders", "bystanders":
-        for count in counts:
-            progress.step(f"{count} {what}", 3)
-            try:
-                value = counted.per_message("instructions", kind, directory, load, more=[f"--{what}", str(count)])
-            except (Failed, RuntimeError):
-                continue
-            curves.setdefault(what, {})[count] = [value]
+    curves = {"forwarders": {}, "bystanders": {}}
+
+    def count_one(what, count):
+        progress.step(f"{count} {what}", 2)
+        try:
+            curves[what][count] = [counted.per_message("instructions", kind, directory, load,
+                                                       more=[f"--{what}", str(count)])]
+        except (Failed, RuntimeError):
+            pass  # the curve has a point less
+
+    counted.side_by_side(count_one, [(what, count) for what in curves for count in counts])
     return curves
 
 

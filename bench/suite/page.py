@@ -68,13 +68,8 @@ def add_machine(page, results):
 
 def add_targets(page, targets):
     page.head("What weir wants of itself")
-    rows, classes = [], []
-    for target in targets:
-        value = "-" if target.value is None else f"{target.value:.3g}{target.unit}"
-        aim = f" (aim {target.aim:g})" if target.aim else ""
-        rows.append([target.text, value, f"{target.limit:g}{target.unit}{aim}", target.verdict])
-        classes.append(CLASSES.get(target.verdict))
-    page.table(["", "measured", "at most", "holds"], rows, classes)
+    page.table(["", "measured", "at most", "holds"], [text.target_cells(target) for target in targets],
+               [CLASSES.get(target.verdict) for target in targets])
     page.note("Ratios are taken within each round and are their median. pass and miss: the median is on that side of the "
               "limit with a confidence of 95%. Within the spread: the rounds cannot tell.")
 

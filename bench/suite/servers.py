@@ -29,12 +29,15 @@ class Kind:
         return [path, "--listen", "127.0.0.1:0", *self.args, *more]
 
 
-WEIR, PLAIN, UV, EVENT, NETTY = "weir", "epoll", "libuv", "libevent", "netty"
+WEIR, WEIR_URING, PLAIN, PLAIN_URING, UV, EVENT, NETTY = \
+    "weir", "weir-uring", "epoll", "liburing", "libuv", "libevent", "netty"
+NO_URING = "valgrind does not know all of io_uring"
 
 KINDS = [
     Kind(WEIR, "echo-weir", ["--io", "epoll"]),
+    Kind(WEIR_URING, "echo-weir", ["--io", "uring"], package="liburing-dev", uncounted=NO_URING),
     Kind(PLAIN, "echo-epoll"),
-    Kind("liburing", "echo-uring", package="liburing-dev", uncounted="valgrind does not know all of io_uring"),
+    Kind(PLAIN_URING, "echo-uring", package="liburing-dev", uncounted=NO_URING),
     Kind("libev", "echo-ev", package="libev-dev"),
     Kind(UV, "echo-uv", package="libuv1-dev"),
     Kind("asio", "echo-asio", package="libasio-dev"),

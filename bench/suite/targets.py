@@ -1,8 +1,9 @@
 """What weir wants of itself, as ratios within one run, and whether it holds."""
 from . import servers
-from .figures import MISS, NONE, PASS, ratios, verdict
+from .figures import MISS, NONE, PASS, Figure, ratios, verdict
 
 WEIR, PLAIN, UV, EVENT, NETTY = servers.WEIR, servers.PLAIN, servers.UV, servers.EVENT, servers.NETTY
+WEIR_URING, PLAIN_URING = servers.WEIR_URING, servers.PLAIN_URING
 
 
 class Target:
@@ -15,9 +16,7 @@ class Target:
         if not values:
             self.value, self.verdict = None, NONE
         else:
-            ordered = sorted(values)
-            middle = len(ordered) // 2
-            self.value = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+            self.value = Figure(values).median
             self.verdict = (PASS if self.value <= limit else MISS) if is_counted else verdict(values, limit)
 
     def as_dict(self):
@@ -29,8 +28,8 @@ def of(results, workload, server, measure):
     return results["workloads"].get(workload, {}).get(server, {}).get(measure, [])
 
 
-def against(results, workload, measure, server):
-    return ratios(of(results, workload, WEIR, measure), of(results, workload, server, measure))
+def against(results, workload, measure, server, ours=WEIR):
+    return ratios(of(results, workload, ours, measure), of(results, workload, server, measure))
 
 
 def counted(results, what, server):
@@ -91,9 +90,9 @@ def time_targets(results):
 
 def best_p99(results):
     """To that peer whose p99 is the best of all."""
-    peers = {name: sorted(values["p99_us"])[len(values["p99_us"]) // 2]
+    peers = {name: Figure(values["p99_us"]).median
              for name, values in results["workloads"].get("rate-64", {}).items()
-             if name != WEIR and values.get("p99_us")}
+             if name not in (WEIR, WEIR_URING) and values.get("p99_us")}
     if not peers:
         return Target("99% of answers, 64 connections at a fixed rate, to the best peer's", 1.0, [])
     best = min(peers, key=peers.get)
@@ -124,6 +123,25 @@ def growth_targets(results):
     yield Target(text, 1.10, [a / b / (c / d) for a, b, c, d in zip(our_most, our_few, their_most, their_few)])
 
 
+def uring_entry_targets(results):
+    for workload, title, limit in ("echo-1", "1 connection", 2.05), ("echo-64", "64 connections", 0.3):
+        yield Target(f"io_uring: kernel entries per message, {title}", limit,
+                     of(results, workload, WEIR_URING, "entries"), unit="", is_counted=True)
+    plain = of(results, "echo-1000", PLAIN_URING, "entries")
+    limit = max(0.3, 1.25 * Figure(plain).median) if plain else 0.3
+    yield Target("io_uring: kernel entries per message, 1,000 connections", limit,
+                 of(results, "echo-1000", WEIR_URING, "entries"), unit="", is_counted=True)
+
+
+def uring_time_targets(results):
+    for server, limit, whose in (WEIR, 0.7, "weir's over epoll"), (PLAIN_URING, 3.0, "plain liburing's"):
+        yield Target(f"io_uring: user time per message, 64 connections, to {whose}", limit,
+                     against(results, "echo-64", "user_ns", server, ours=WEIR_URING))
+    for workload in results["workloads"]:
+        yield Target(f"io_uring: CPU per message, {workload}, to weir's over epoll", 1.10,
+                     against(results, workload, "cpu_ns", WEIR, ours=WEIR_URING))
+
+
 def all_targets(results):
-    return [*instruction_targets(results), *entry_targets(results), *memory_targets(results), *time_targets(results),
-            *growth_targets(results)]
+    return [*instruction_targets(results), *entry_targets(results), *uring_entry_targets(results),
+            *memory_targets(results), *time_targets(results), *uring_time_targets(results), *growth_targets(results)]

@@ -80,12 +80,17 @@ def memory_tables(results):
         yield table(rows, ["server", "ms", "MB"]) + "\n"
 
 
+def target_cells(target):
+    """What it is about, what was measured, what is wanted, and whether it holds."""
+    value = "-"
+    if target.value is not None:
+        value = (number(target.value) if abs(target.value) >= 100 else f"{target.value:.3g}") + target.unit
+    wanted = f"{target.limit:.3g}" if target.limit < 100 else f"{target.limit:,.0f}"
+    return [target.text, value, wanted + target.unit + (f" (aim {target.aim:g})" if target.aim else ""), target.verdict]
+
+
 def target_table(targets):
-    rows = []
-    for target in targets:
-        value = "-" if target.value is None else f"{target.value:.3g}{target.unit}"
-        wanted = f"{target.limit:g}{target.unit}" + (f", aim {target.aim:g}" if target.aim else "")
-        rows.append([target.text, value, wanted, target.verdict])
+    rows = [target_cells(target) for target in targets]
     yield "targets"
     yield table(rows, ["", "measured", "at most", ""]) + "\n"
 
