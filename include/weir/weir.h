@@ -19,6 +19,7 @@
 #include <weir/clock.h>
 #include <weir/connection_pool.h>
 #include <weir/datagram.h>
+#include <weir/decoder.h>
 #include <weir/descriptors.h>
 #include <weir/duplex.h>
 #include <weir/error.h>

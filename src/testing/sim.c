@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Simulations: their hosts and groups, their clock, and how they run. */
 #include "testing/sim.h"
+#include "testing/random.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -22,23 +23,14 @@
 
 /* Chance ------------------------------------------------------------------------------------- */
 
-/* splitmix64 */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t mixed = *state += 0x9e3779b97f4a7c15;
-    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
-    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
-    return mixed ^ mixed >> 31;
-}
-
 uint64_t weir_sim_random(weir_sim *sim, uint64_t limit)
 {
-    return limit > 1 ? next_random(&sim->random) % limit : 0;
+    return limit > 1 ? weir__random_next(&sim->random) % limit : 0;
 }
 
 static bool is_drawn(uint64_t *state, double chance)
 {
-    return chance > 0 && (double)(next_random(state) >> 11) * 0x1p-53 < chance;
+    return chance > 0 && (double)(weir__random_next(state) >> 11) * 0x1p-53 < chance;
 }
 
 bool weir_sim_chance(weir_sim *sim, double chance)
@@ -48,7 +40,7 @@ bool weir_sim_chance(weir_sim *sim, double chance)
 
 static double draw_chance(uint64_t *state, double most)
 {
-    return is_drawn(state, 0.5) ? (double)(next_random(state) >> 11) * 0x1p-53 * most : 0;
+    return is_drawn(state, 0.5) ? (double)(weir__random_next(state) >> 11) * 0x1p-53 * most : 0;
 }
 
 /* From `least` to `most`, the small ones as likely as the large ones. */
@@ -57,7 +49,7 @@ static int64_t draw_size(uint64_t *state, int64_t least, int64_t most)
     int64_t limit = least;
     while (limit < most && is_drawn(state, 0.8))
         limit *= 2;
-    return least + (int64_t)(next_random(state) % (uint64_t)limit);
+    return least + (int64_t)(weir__random_next(state) % (uint64_t)limit);
 }
 
 void weir_sim_draw_config(weir_sim_config *config, uint64_t seed)

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: MIT */
+/* The base of decoders: what is kept, what is decoded, and in which order it all happens. */
+#include <weir/decoder.h>
+
+#include "channel/event.h"
+
+#include <weir/channel.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+
+/* Messages in a row for which no byte was read: a decoder may have several in what it has read. */
+#define MOST_UNREAD 16
+#define LEAST_LENT 64
+#define LEAST_WAITING ((size_t)64 << 10)
+
+/*
+ * One pass over what a read has brought:
+ *
+ *      kept                          fresh
+ *      [ begin of a message | lent ] [ lent | the rest ]
+ *
+ * Without anything kept, `fresh` is decoded as it is, and messages are parts of it. With something
+ * kept, as much of `fresh` as the message seems to need is lent to it, twice as much each time. As
+ * soon as what had been kept is used up, what is left of the loan is read from `fresh` itself.
+ */
+typedef struct pass {
+    weir_ctx *ctx;
+    weir_decoder *decoder;
+    weir_decode_fn decode;
+    weir_buf *fresh; /* NULL: all of it is in what is kept */
+    size_t lent;
+    unsigned unread; /* messages for which no byte was read, in a row */
+    bool is_last;    /* no more will come */
+} pass;
+
+void weir_decoder_init(weir_decoder *decoder, const weir_decoder_type *type)
+{
+    *decoder = (weir_decoder){ .type = type };
+    weir_decoder_set_max_message(decoder, 0);
+}
+
+void weir_decoder_set_max_message(weir_decoder *decoder, size_t bytes)
+{
+    if (bytes == 0)
+        bytes = decoder->type->max_message;
+    decoder->max_message = bytes > 0 ? bytes : WEIR_DECODER_MAX_MESSAGE;
+}
+
+void weir_decoder_set_single(weir_decoder *decoder, bool is_single)
+{
+    decoder->is_single = is_single;
+}
+
+/* Keeping -------------------------------------------------------------------------------------- */
+
+static size_t max_waiting(const weir_decoder *decoder)
+{
+    if (decoder->type->max_waiting > 0)
+        return decoder->type->max_waiting;
+    return decoder->max_message > LEAST_WAITING ? decoder->max_message : LEAST_WAITING;
+}
+
+static void drop(weir_buf **buf)
+{
+    if (*buf != NULL)
+        weir_buf_release(*buf);
+    *buf = NULL;
+}
+
+/* A few bytes do not keep the large buffer that they came in. Takes the reference; NULL for an
+ * empty one. */
+static weir_buf *fitting(weir_buf *buf)
+{
+    size_t length = weir_buf_readable(buf);
+    weir_buf *copy;
+    if (length > 0 &&
+        (weir_buf_capacity(buf) / 4 <= length ||
+         weir_buf_copy(buf, weir_buf_reader(buf), length, &copy) < 0)) /* then it has to do */
+        return buf;
+    weir_buf_release(buf);
+    return length > 0 ? copy : NULL;
+}
+
+/* What was read of it makes room, when that is worth the move. */
+static void make_room(weir_buf *kept)
+{
+    if (weir_buf_reader(kept) > weir_buf_readable(kept))
+        weir_buf_discard_read(kept); /* a failure leaves it as it is */
+}
+
+/* Appends bytes of `from` by copying. */
+static int append_copy(weir_buf *to, const weir_buf *from, size_t index, size_t length)
+{
+    make_room(to);
+    uint8_t *room = weir_buf_write_ptr(to, length);
+    if (room == NULL)
+        return -ENOMEM;
+    weir_buf_get_bytes(from, index, room, length);
+    return weir_buf_advance_writer(to, length);
+}
+
+/* From now on pieces can be added to it. */
+static int make_chain(weir_buf **buf)
+{
+    weir_buf *chain = weir_buf_new_composite();
+    int code = chain != NULL ? weir_buf_composite_add(chain, weir_buf_retain(*buf)) : -ENOMEM;
+    if (code < 0) {
+        drop(&chain);
+        return code;
+    }
+    weir_buf_release(*buf);
+    *buf = chain;
+    return 0;
+}
+
+/* The same without copying. A piece that is much smaller than its storage is copied all the same,
+ * so that many small ones do not hold a lot of memory. */
+static int append_piece(weir_buf **to, const weir_buf *from, size_t index, size_t length)
+{
+    weir_buf *piece;
+    if (weir_buf_capacity(from) / 4 > length)
+        return append_copy(*to, from, index, length);
+    int code = weir_buf_is_composite(*to) ? 0 : make_chain(to);
+    if (code == 0)
+        code = weir_buf_retained_slice(from, index, length, &piece);
+    if (code < 0)
+        return code;
+    make_room(*to);
+    return weir_buf_composite_add(*to, piece);
+}
+
+static int append(weir_decoder *decoder, weir_buf **to, const weir_buf *from, size_t index,
+                  size_t length)
+{
+    weir_decoder_looked(decoder, length);
+    return decoder->type->cumulation == WEIR_CUMULATION_CHAIN
+               ? append_piece(to, from, index, length)
+               : append_copy(*to, from, index, length);
+}
+
+/* Errors --------------------------------------------------------------------------------------- */
+
+WEIR_PRINTF(3, 0)
+static void set_error(weir_ctx *ctx, int code, const char *format, va_list args)
+{
+    weir_decoder *decoder = weir_ctx_state(ctx);
+    weir__error_set_args(decoder->error, code < 0 ? code : -EINVAL, "", format, args);
+}
+
+weir_decoded weir_decoder_refuse(weir_ctx *ctx, int code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    set_error(ctx, code, format, args);
+    va_end(args);
+    return WEIR_DECODED_REFUSED;
+}
+
+void weir_decoder_complain(weir_ctx *ctx, int code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    set_error(ctx, code, format, args);
+    va_end(args);
+}
+
+/* Tells what is wrong. The handler may have been removed when this returns. */
+static void tell_error(weir_ctx *ctx, weir_decoder *decoder)
+{
+    weir_error error = *decoder->error;
+    decoder->error->code = 0;
+    weir_ctx_fail(ctx, error.code, "%s (at byte %" PRIu64 " of the stream)", error.message,
+                  decoder->position);
+}
+
+static void refuse(weir_ctx *ctx, weir_decoder *decoder)
+{
+    decoder->is_over = true;
+    tell_error(ctx, decoder);
+    if (!decoder->is_removed)
+        weir_ctx_close(ctx, NULL);
+}
+
+/* Decoding ------------------------------------------------------------------------------------- */
+
+/* Bytes of the present message that were taken already. */
+static size_t taken_of_message(const weir_decoder *decoder)
+{
+    return (size_t)(decoder->position - decoder->begun_at);
+}
+
+static bool is_too_long(pass *self, size_t length)
+{
+    if (length <= self->decoder->max_message)
+        return false;
+    self->decoder->position = self->decoder->begun_at;
+    weir_decoder_refuse(self->ctx, WEIR_ELIMIT, "a message is longer than %zu bytes",
+                        self->decoder->max_message);
+    return true;
+}
+
+/* A message that was decoded: to the next handler. */
+static weir_decoded pass_on(pass *self, weir_msg *msg, size_t taken)
+{
+    weir_decoder *decoder = self->decoder;
+    self->unread = taken > 0 ? 0 : self->unread + 1;
+    if (msg == NULL || self->unread > MOST_UNREAD) {
+        weir_msg_release(msg);
+        return weir_decoder_refuse(self->ctx, -EPROTO,
+                                   "the decoder gives messages without reading any bytes");
+    }
+    if (is_too_long(self, taken_of_message(decoder))) {
+        weir_msg_release(msg);
+        return WEIR_DECODED_REFUSED;
+    }
+    decoder->begun_at = decoder->position;
+    decoder->has_decoded = true;
+    weir_ctx_fire_read(self->ctx, msg);
+    return WEIR_DECODED_MESSAGE;
+}
+
+static weir_decoded skip(pass *self, size_t taken)
+{
+    self->decoder->begun_at = self->decoder->position;
+    if (taken == 0)
+        return weir_decoder_refuse(self->ctx, -EPROTO, "the decoder goes on without reading");
+    if (self->decoder->error->code < 0)
+        tell_error(self->ctx, self->decoder);
+    return WEIR_DECODED_SKIPPED;
+}
+
+static weir_decoded decode_one(pass *self, weir_buf *in)
+{
+    weir_decoder *decoder = self->decoder;
+    weir_msg *msg = NULL;
+    size_t reader = weir_buf_reader(in);
+    weir_decoded decoded = self->decode(self->ctx, in, &msg);
+    size_t taken = weir_buf_reader(in) - reader;
+    decoder->position += taken;
+    if (decoded == WEIR_DECODED_MESSAGE)
+        return pass_on(self, msg, taken);
+    if (decoded == WEIR_DECODED_SKIPPED)
+        return skip(self, taken);
+    if (decoded == WEIR_DECODED_NOTHING &&
+        is_too_long(self, taken_of_message(decoder) + weir_buf_readable(in)))
+        return WEIR_DECODED_REFUSED;
+    return decoded;
+}
+
+/* Lends more of what is fresh to the message that has begun in what is kept: false when there is no
+ * more. */
+static bool lend(pass *self)
+{
+    weir_decoder *decoder = self->decoder;
+    size_t left = weir_buf_readable(self->fresh) - self->lent;
+    if (decoder->kept == NULL || left == 0)
+        return false;
+    size_t length = weir_buf_readable(decoder->kept);
+    length = length > LEAST_LENT ? length : LEAST_LENT;
+    if (decoder->type->cumulation == WEIR_CUMULATION_CHAIN || length > left)
+        length = left;
+    int code = append(decoder, &decoder->kept, self->fresh,
+                      weir_buf_reader(self->fresh) + self->lent, length);
+    if (code < 0) {
+        weir_decoder_refuse(self->ctx, code, "no memory for the rest of a message");
+        refuse(self->ctx, decoder);
+        return false;
+    }
+    self->lent += length;
+    return true;
+}
+
+/* Bytes were taken: when those are used up that had been kept, the rest of the loan is read where
+ * it is. */
+static void end_loan(pass *self)
+{
+    weir_decoder *decoder = self->decoder;
+    size_t left = weir_buf_readable(decoder->kept);
+    if (left > self->lent || (self->fresh == NULL && left > 0))
+        return;
+    if (self->fresh != NULL)
+        weir_buf_skip(self->fresh, self->lent - left);
+    self->lent = 0;
+    drop(&decoder->kept);
+}
+
+/* As far as it goes. */
+static void run(pass *self)
+{
+    weir_decoder *decoder = self->decoder;
+    while (!decoder->is_removed && !decoder->is_over) {
+        weir_buf *in = decoder->kept != NULL ? decoder->kept : self->fresh;
+        weir_decoded decoded = in != NULL ? decode_one(self, in) : WEIR_DECODED_NOTHING;
+        if (decoded == WEIR_DECODED_REFUSED) {
+            refuse(self->ctx, decoder);
+        } else if (decoded == WEIR_DECODED_NOTHING) {
+            if (!lend(self))
+                break;
+        } else {
+            end_loan(self);
+            if (decoder->is_single && decoded == WEIR_DECODED_MESSAGE && !self->is_last)
+                break;
+        }
+    }
+}
+
+/* After a pass -----------------------------------------------------------------------------------
+ */
+
+/* What is left of `fresh` is kept, behind what was kept before. */
+static int keep_rest(pass *self)
+{
+    weir_decoder *decoder = self->decoder;
+    weir_buf *rest = self->fresh;
+    size_t lent = self->lent;
+    self->fresh = NULL;
+    self->lent = 0;
+    if (rest == NULL || decoder->kept == NULL) {
+        decoder->kept = rest != NULL ? fitting(rest) : decoder->kept;
+        return 0;
+    }
+    size_t length = weir_buf_readable(rest) - lent;
+    int code = length == 0
+                   ? 0
+                   : append(decoder, &decoder->kept, rest, weir_buf_reader(rest) + lent, length);
+    weir_buf_release(rest);
+    return code;
+}
+
+static void keep(pass *self)
+{
+    weir_decoder *decoder = self->decoder;
+    int code = keep_rest(self);
+    size_t length = weir_buf_readable(decoder->kept);
+    if (code == 0 && length > max_waiting(decoder))
+        code = WEIR_ELIMIT;
+    if (code < 0) {
+        weir_decoder_refuse(self->ctx, code, "no room for the %zu bytes that wait to be decoded",
+                            length);
+        refuse(self->ctx, decoder);
+    }
+}
+
+/* Removed: the next handler gets what was not decoded. */
+static void hand_all_on(pass *self)
+{
+    weir_decoder *decoder = self->decoder;
+    weir_buf *rest[] = { decoder->kept, self->fresh, decoder->later };
+    decoder->kept = self->fresh = decoder->later = NULL;
+    if (self->lent > 0)
+        weir_buf_set_writer(rest[0], weir_buf_writer(rest[0]) - self->lent);
+    self->lent = 0;
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) {
+        if (weir_buf_readable(rest[i]) > 0)
+            weir_ctx_fire_read(self->ctx, &rest[i]->msg);
+        else
+            drop(&rest[i]);
+    }
+}
+
+static void end_pass(pass *self)
+{
+    weir_decoder *decoder = self->decoder;
+    if (!decoder->is_over && !decoder->is_removed)
+        keep(self);
+    if (decoder->is_over) {
+        drop(&decoder->kept);
+        drop(&self->fresh);
+        drop(&decoder->later);
+    } else if (decoder->is_removed) {
+        hand_all_on(self);
+    }
+}
+
+/* Decodes what came, and what comes meanwhile. Takes the reference to `fresh`, which may be NULL.
+ */
+static void decode_all(weir_ctx *ctx, weir_buf *fresh, bool is_last)
+{
+    weir_decoder *decoder = weir_ctx_state(ctx);
+    const weir_decoder_type *type = decoder->type;
+    weir_error error;
+    pass self = { .ctx = ctx, .decoder = decoder, .fresh = fresh, .is_last = is_last };
+    self.decode = is_last && type->decode_last != NULL ? type->decode_last : type->decode;
+    error.code = 0;
+    decoder->error = &error;
+    decoder->is_decoding = true;
+    do {
+        run(&self);
+        end_pass(&self);
+        self.fresh = decoder->later;
+        decoder->later = NULL;
+    } while (self.fresh != NULL);
+    decoder->is_decoding = false;
+    decoder->error = NULL;
+}
+
+/* The handler ---------------------------------------------------------------------------------- */
+
+/* It came while a message of an earlier read is being handled. */
+static void wait_its_turn(weir_ctx *ctx, weir_decoder *decoder, weir_buf *buf)
+{
+    size_t length = weir_buf_readable(buf), waiting = weir_buf_readable(decoder->later);
+    int code = length > max_waiting(decoder) - waiting ? WEIR_ELIMIT : 0;
+    if (code == 0 && decoder->later == NULL) {
+        decoder->later = buf;
+        return;
+    }
+    if (code == 0)
+        code = append(decoder, &decoder->later, buf, weir_buf_reader(buf), length);
+    weir_buf_release(buf);
+    if (code == 0)
+        return;
+    weir_decoder_refuse(ctx, code, "no room for the %zu bytes that came meanwhile",
+                        waiting + length);
+    refuse(ctx, decoder);
+}
+
+void weir_decoder_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    weir_decoder *decoder = weir_ctx_state(ctx);
+    weir_buf *buf = weir_buf_from_msg(msg);
+    if (buf == NULL)
+        weir_ctx_fire_read(ctx, msg);
+    else if (decoder->is_over)
+        weir_buf_release(buf);
+    else if (decoder->is_decoding)
+        wait_its_turn(ctx, decoder, buf);
+    else
+        decode_all(ctx, buf, false);
+}
+
+/* A message takes as many reads as it takes, whoever asked for one of them. */
+void weir_decoder_on_read_complete(weir_ctx *ctx)
+{
+    weir_decoder *decoder = weir_ctx_state(ctx);
+    int64_t reads_by_itself = 1;
+    if (!decoder->has_decoded && !decoder->is_over)
+        weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_AUTO_READ, &reads_by_itself);
+    if (!reads_by_itself)
+        weir_ctx_read(ctx);
+    decoder->has_decoded = false;
+    weir_ctx_fire_read_complete(ctx);
+}
+
+/* The stream has ended. */
+static void finish(weir_ctx *ctx)
+{
+    weir_decoder *decoder = weir_ctx_state(ctx);
+    if (decoder->is_over || decoder->is_decoding)
+        return;
+    if (decoder->kept == NULL && decoder->type->decode_last != NULL)
+        decoder->kept = weir_buf_new(0); /* without memory it is not asked for a last message */
+    decode_all(ctx, NULL, true);
+    size_t left = weir_buf_readable(decoder->kept) + taken_of_message(decoder);
+    if (decoder->is_removed || decoder->is_over)
+        return;
+    decoder->is_over = true;
+    drop(&decoder->kept);
+    if (left > 0)
+        weir_ctx_fail(ctx, WEIR_EOF,
+                      "the stream ends inside a message, %zu bytes behind its begin (at byte "
+                      "%" PRIu64 " of the stream)",
+                      left, decoder->begun_at);
+    if (decoder->has_decoded)
+        weir_ctx_fire_read_complete(ctx);
+    decoder->has_decoded = false;
+}
+
+void weir_decoder_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    if (event == &weir_event_input_closed)
+        finish(ctx);
+    weir_ctx_fire_event(ctx, event);
+}
+
+void weir_decoder_on_inactive(weir_ctx *ctx)
+{
+    finish(ctx);
+    weir_ctx_fire_inactive(ctx);
+}
+
+void weir_decoder_removed(weir_ctx *ctx)
+{
+    weir_decoder *decoder = weir_ctx_state(ctx);
+    bool has_rest = weir_buf_readable(decoder->kept) > 0;
+    decoder->is_removed = true;
+    if (decoder->is_decoding)
+        return; /* the pass ends soon, and then the rest goes on */
+    decoder->is_over |= !weir_channel_is_open(weir_ctx_channel(ctx));
+    end_pass(&(pass){ .ctx = ctx, .decoder = decoder });
+    if (has_rest && !decoder->is_over)
+        weir_ctx_fire_read_complete(ctx);
+}

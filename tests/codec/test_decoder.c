@@ -1,0 +1,720 @@
+/* SPDX-License-Identifier: MIT */
+/* The base of decoders, with a decoder as small as they come: a byte says how many follow. */
+#include "harness.h"
+
+#include <weir/decoder.h>
+#include <weir/embedded.h>
+#include <weir/verifier.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A byte that says how many follow; '!' refuses, '?' complains and skips a byte, '#' is a bug. */
+typedef struct frames {
+    weir_decoder decoder;
+} frames;
+
+static weir_decoded decode_frame(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    uint8_t length;
+    weir_buf *frame;
+    if (weir_buf_get_u8(in, weir_buf_reader(in), &length) < 0)
+        return WEIR_DECODED_NOTHING;
+    weir_decoder_looked(weir_ctx_state(ctx), 1);
+    if (length == '!')
+        return weir_decoder_refuse(ctx, -EBADMSG, "an exclamation mark");
+    if (length == '?') {
+        weir_decoder_complain(ctx, -EILSEQ, "a question");
+        weir_buf_skip(in, 1);
+        return WEIR_DECODED_SKIPPED;
+    }
+    if (length == '#')
+        return WEIR_DECODED_SKIPPED;
+    if (weir_buf_readable(in) <= length)
+        return WEIR_DECODED_NOTHING;
+    weir_buf_skip(in, 1);
+    if (weir_buf_read_slice(in, length, &frame) < 0) {
+        weir_buf_set_reader(in, weir_buf_reader(in) - 1);
+        return weir_decoder_refuse(ctx, -ENOMEM, "no memory for a frame");
+    }
+    *out = &frame->msg;
+    return WEIR_DECODED_MESSAGE;
+}
+
+static const weir_decoder_type copying = { .decode = decode_frame, .max_message = 101 };
+static const weir_decoder_type chaining = {
+    .decode = decode_frame,
+    .max_message = 101,
+    .cumulation = WEIR_CUMULATION_CHAIN,
+};
+
+static void frames_added(weir_ctx *ctx)
+{
+    const weir_decoder_type *type = weir_ctx_arg(ctx);
+    weir_decoder_init(weir_ctx_state(ctx), type != NULL ? type : &copying);
+}
+
+static const weir_handler_type frames_handler = {
+    .name = "frames",
+    .state_size = sizeof(frames),
+    .added = frames_added,
+    WEIR_DECODER_CALLBACKS,
+};
+
+static int add_frames(weir_channel *channel, void *arg)
+{
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "frames", &frames_handler, arg);
+}
+
+static weir_embedded *embedded_with(weir_init_fn init, const void *arg)
+{
+    weir_embedded *embedded;
+    weir_embedded_config config = { .init = init, .arg = (void *)arg };
+    assert_int_equal(weir_embedded_new(&embedded, &config, NULL), 0);
+    return embedded;
+}
+
+static void expect_bytes(weir_embedded *embedded, const char *text)
+{
+    weir_buf *buf = weir_buf_from_msg(weir_embedded_read_inbound(embedded));
+    char found[256];
+    assert_non_null(buf);
+    assert_int_equal(weir_buf_read_str(buf, weir_buf_readable(buf), found, sizeof found), 0);
+    assert_string_equal(found, text);
+    weir_buf_release(buf);
+}
+
+static void write_text(weir_embedded *embedded, const char *text)
+{
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, text, strlen(text)), 0);
+}
+
+static void expect_error(weir_embedded *embedded, int code, const char *text)
+{
+    weir_error error;
+    assert_true(weir_embedded_take_error(embedded, &error));
+    assert_int_equal(error.code, code);
+    assert_string_equal(error.message, text);
+}
+
+static void expect_end(weir_embedded *embedded)
+{
+    assert_int_equal(weir_embedded_finish(embedded, NULL), 0);
+    weir_embedded_free(embedded);
+}
+
+/* Bytes and messages --------------------------------------------------------------------------- */
+
+static void messages_of_one_read_are_parts_of_it(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = embedded_with(add_frames, NULL);
+    weir_buf *read = weir_buf_from("\3abc\0\2de\5fgh", 12);
+    const uint8_t *bytes = weir_buf_peek(read, 0, 12);
+    assert_int_equal(weir_embedded_write_inbound(embedded, &read->msg), 0);
+    assert_int_equal(weir_embedded_inbound_count(embedded), 3);
+    weir_buf *first = weir_buf_from_msg(weir_embedded_read_inbound(embedded));
+    assert_ptr_equal(weir_buf_peek(first, 0, 3), bytes + 1);
+    weir_buf_release(first);
+    expect_bytes(embedded, "");
+    expect_bytes(embedded, "de");
+    write_text(embedded, "i");
+    assert_int_equal(weir_embedded_inbound_count(embedded), 0);
+    write_text(embedded, "j\1k");
+    expect_bytes(embedded, "fghij");
+    expect_bytes(embedded, "k");
+    expect_end(embedded);
+}
+
+/* Only the message that straddles two reads is copied. */
+static void behind_a_message_that_straddles_nothing_is_copied(void **state)
+{
+    (void)state;
+    for (int chains = 0; chains <= 1; chains++) {
+        weir_embedded *embedded = embedded_with(add_frames, chains ? &chaining : &copying);
+        weir_buf *read = weir_buf_new(300);
+        write_text(embedded, "\5ab");
+        weir_buf_write_str(read, "cde");
+        for (int i = 0; i < 90; i++)
+            weir_buf_write_str(read, "\2xy");
+        const uint8_t *bytes = weir_buf_peek(read, 0, 273);
+        assert_int_equal(weir_embedded_write_inbound(embedded, &read->msg), 0);
+        expect_bytes(embedded, "abcde");
+        for (int i = 0; i < 90; i++) {
+            weir_buf *frame = weir_buf_from_msg(weir_embedded_read_inbound(embedded));
+            assert_ptr_equal(weir_buf_peek(frame, 0, 2), bytes + 3 + i * 3 + 1);
+            weir_buf_release(frame);
+        }
+        expect_end(embedded);
+    }
+}
+
+static void few_bytes_do_not_keep_a_large_buffer(void **state)
+{
+    (void)state;
+    weir_pool_stats before, after;
+    weir_embedded *embedded = embedded_with(add_frames, NULL);
+    weir_pool_get_stats(&before);
+    weir_buf *read = weir_buf_new(60000);
+    weir_buf_write_str(read, "\5ab");
+    assert_int_equal(weir_embedded_write_inbound(embedded, &read->msg), 0);
+    weir_pool_get_stats(&after);
+    assert_true(after.used_bytes < before.used_bytes + 1024);
+    write_text(embedded, "cde");
+    expect_bytes(embedded, "abcde");
+    expect_end(embedded);
+}
+
+static void what_is_no_buffer_passes(void **state)
+{
+    (void)state;
+    static weir_msg note = WEIR_MSG_CONSTANT(&weir_buf_type);
+    static const weir_msg_type note_type = { .name = "note" };
+    note.type = &note_type;
+    weir_embedded *embedded = embedded_with(add_frames, NULL);
+    write_text(embedded, "\2a");
+    assert_int_equal(weir_embedded_write_inbound(embedded, &note), 0);
+    assert_ptr_equal(weir_embedded_read_inbound(embedded), &note);
+    write_text(embedded, "b");
+    expect_bytes(embedded, "ab");
+    expect_end(embedded);
+}
+
+/* Errors --------------------------------------------------------------------------------------- */
+
+static void what_is_refused_closes(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = embedded_with(add_frames, NULL);
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\1a!\1b", 5), -EBADMSG);
+    expect_bytes(embedded, "a");
+    expect_error(embedded, -EBADMSG, "an exclamation mark (at byte 2 of the stream)");
+    assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
+    assert_int_equal(weir_embedded_inbound_count(embedded), 0);
+    expect_end(embedded);
+}
+
+static void behind_a_complaint_it_goes_on(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = embedded_with(add_frames, NULL);
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\1a?\1b", 5), -EILSEQ);
+    expect_error(embedded, -EILSEQ, "a question (at byte 3 of the stream)");
+    expect_bytes(embedded, "a");
+    expect_bytes(embedded, "b");
+    assert_true(weir_channel_is_open(weir_embedded_channel(embedded)));
+    expect_end(embedded);
+}
+
+static void a_message_has_a_limit(void **state)
+{
+    (void)state;
+    const char *longest = "\144", *too_long = "\145"; /* 100 and 101 bytes */
+    for (int is_whole = 0; is_whole <= 1; is_whole++) {
+        weir_embedded *embedded = embedded_with(add_frames, NULL);
+        char bytes[204];
+        memset(bytes, 'x', sizeof bytes);
+        bytes[0] = *longest;
+        bytes[101] = *too_long;
+        int code = 0;
+        for (size_t at = 0; at < sizeof bytes && code == 0; at += is_whole ? sizeof bytes : 1)
+            code = weir_embedded_write_inbound_bytes(embedded, bytes + at,
+                                                     is_whole ? sizeof bytes : 1);
+        assert_int_equal(code, WEIR_ELIMIT);
+        expect_error(embedded, WEIR_ELIMIT,
+                     "a message is longer than 101 bytes (at byte 101 of the stream)");
+        assert_int_equal(weir_embedded_inbound_count(embedded), 1);
+        weir_msg_release(weir_embedded_read_inbound(embedded));
+        expect_end(embedded);
+    }
+}
+
+static void a_decoder_that_stands_still_is_stopped(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = embedded_with(add_frames, NULL);
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "#", 1), -EPROTO);
+    expect_error(embedded, -EPROTO,
+                 "the decoder goes on without reading (at byte 0 of the stream)");
+    expect_end(embedded);
+}
+
+/* Gives a message for every byte, and as many more as that says, without reading. */
+typedef struct repeater {
+    weir_decoder decoder;
+    unsigned left;
+} repeater;
+
+static weir_decoded decode_repeat(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    repeater *self = weir_ctx_state(ctx);
+    uint8_t count;
+    if (self->left > 0) {
+        self->left--;
+    } else if (weir_buf_read_u8(in, &count) == 0) {
+        self->left = count;
+    } else {
+        return WEIR_DECODED_NOTHING;
+    }
+    *out = weir_buf_msg(weir_buf_new(0));
+    return WEIR_DECODED_MESSAGE;
+}
+
+static void repeater_added(weir_ctx *ctx)
+{
+    static const weir_decoder_type type = { .decode = decode_repeat };
+    weir_decoder_init(weir_ctx_state(ctx), &type);
+}
+
+static const weir_handler_type repeater_handler = {
+    .name = "repeater",
+    .state_size = sizeof(repeater),
+    .added = repeater_added,
+    WEIR_DECODER_CALLBACKS,
+};
+
+static int add_repeater(weir_channel *channel, void *arg)
+{
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "repeater", &repeater_handler,
+                                  arg);
+}
+
+static size_t drain(weir_embedded *embedded)
+{
+    size_t count = 0;
+    for (weir_msg *msg; (msg = weir_embedded_read_inbound(embedded)) != NULL; count++)
+        weir_msg_release(msg);
+    return count;
+}
+
+static void messages_without_bytes_are_counted(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = embedded_with(add_repeater, NULL);
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\20\20", 2), 0);
+    assert_int_equal(drain(embedded), 34);
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\21", 1), -EPROTO);
+    assert_int_equal(drain(embedded), 17);
+    expect_error(embedded, -EPROTO,
+                 "the decoder gives messages without reading any bytes (at byte 3 of the stream)");
+    expect_end(embedded);
+}
+
+/* The end -------------------------------------------------------------------------------------- */
+
+static void an_end_inside_a_message_is_told(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = embedded_with(add_frames, NULL);
+    write_text(embedded, "\1a\5bcd");
+    expect_bytes(embedded, "a");
+    weir_embedded_end_inbound(embedded, 0);
+    expect_error(embedded, WEIR_EOF,
+                 "the stream ends inside a message, 4 bytes behind its begin (at byte 2 of the "
+                 "stream)");
+    expect_end(embedded);
+}
+
+/* Everything up to the end is one message. */
+static weir_decoded decode_nothing(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    (void)ctx, (void)in, (void)out;
+    return WEIR_DECODED_NOTHING;
+}
+
+static weir_decoded decode_rest(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    weir_buf *rest;
+    if (weir_buf_readable(in) == 0)
+        return WEIR_DECODED_NOTHING;
+    if (weir_buf_read_slice(in, weir_buf_readable(in), &rest) < 0)
+        return weir_decoder_refuse(ctx, -ENOMEM, "no memory");
+    *out = &rest->msg;
+    return WEIR_DECODED_MESSAGE;
+}
+
+static void rest_added(weir_ctx *ctx)
+{
+    static const weir_decoder_type type = { .decode = decode_nothing, .decode_last = decode_rest };
+    weir_decoder_init(weir_ctx_state(ctx), &type);
+}
+
+static const weir_handler_type rest_handler = {
+    .name = "rest",
+    .state_size = sizeof(weir_decoder),
+    .added = rest_added,
+    WEIR_DECODER_CALLBACKS,
+};
+
+static int add_rest(weir_channel *channel, void *arg)
+{
+    if (arg != NULL)
+        weir_channel_set_option(channel, WEIR_OPTION_ALLOW_HALF_CLOSURE, true, NULL);
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "rest", &rest_handler, NULL);
+}
+
+static void the_end_can_make_a_message(void **state)
+{
+    (void)state;
+    int yes = 1;
+    for (int is_half = 0; is_half <= 1; is_half++) {
+        weir_embedded *embedded = embedded_with(add_rest, is_half ? &yes : NULL);
+        write_text(embedded, "abc");
+        write_text(embedded, "def");
+        assert_int_equal(weir_embedded_inbound_count(embedded), 0);
+        weir_embedded_end_inbound(embedded, 0);
+        expect_bytes(embedded, "abcdef");
+        assert_int_equal(weir_channel_is_open(weir_embedded_channel(embedded)), is_half);
+        expect_end(embedded);
+    }
+}
+
+/* In the middle -------------------------------------------------------------------------------- */
+
+/* What happens when the message "x" comes. */
+typedef struct middle {
+    enum { REMOVE, READ, READ_TOO_MUCH, CLOSE } what;
+    weir_pipeline *pipeline;
+    int reads;
+} middle;
+
+static void read_more(middle *self)
+{
+    size_t count = self->what == READ ? 1 : 40;
+    char bytes[4096];
+    memset(bytes, 2, sizeof bytes);
+    memcpy(bytes, "d\2ef", 4);
+    for (size_t i = 0; i < count; i++)
+        weir_pipeline_fire_read(self->pipeline,
+                                weir_buf_msg(weir_buf_from(bytes, self->what == READ ? 4 : 4096)));
+}
+
+static void middle_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    middle *self = weir_ctx_arg(ctx);
+    const weir_buf *buf = weir_buf_from_msg(msg);
+    uint8_t first = 0;
+    weir_buf_get_u8(buf, weir_buf_reader(buf), &first);
+    bool is_it = weir_buf_readable(buf) == 1 && first == 'x';
+    weir_ctx_fire_read(ctx, msg);
+    if (is_it && self->what == REMOVE)
+        assert_int_equal(weir_pipeline_remove(self->pipeline, "frames"), 0);
+    if (is_it && (self->what == READ || self->what == READ_TOO_MUCH))
+        read_more(self);
+    if (is_it && self->what == CLOSE)
+        weir_ctx_close(ctx, NULL);
+}
+
+static const weir_handler_type middle_handler = { .name = "middle", .on_read = middle_on_read };
+
+static int add_middle(weir_channel *channel, void *arg)
+{
+    middle *self = arg;
+    self->pipeline = weir_channel_pipeline(channel);
+    int code = add_frames(channel, NULL);
+    return code < 0 ? code : weir_pipeline_add_last(self->pipeline, "middle", &middle_handler, arg);
+}
+
+static void who_is_removed_hands_the_rest_on(void **state)
+{
+    (void)state;
+    middle self = { .what = REMOVE };
+    weir_embedded *embedded = embedded_with(add_middle, &self);
+    write_text(embedded, "\1a\1x\2bc");
+    expect_bytes(embedded, "a");
+    expect_bytes(embedded, "x");
+    expect_bytes(embedded, "\2bc");
+    write_text(embedded, "\3de");
+    expect_bytes(embedded, "\3de");
+    expect_end(embedded);
+    /* Also when the message straddled two reads. */
+    embedded = embedded_with(add_middle, &self);
+    write_text(embedded, "\1");
+    write_text(embedded, "x\2bc");
+    expect_bytes(embedded, "x");
+    expect_bytes(embedded, "\2bc");
+    expect_end(embedded);
+}
+
+static int remove_frames(void *arg)
+{
+    return weir_pipeline_remove(arg, "frames");
+}
+
+static void what_is_kept_goes_on_when_it_is_removed_between_reads(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = embedded_with(add_frames, NULL);
+    write_text(embedded, "\1a\4bc");
+    expect_bytes(embedded, "a");
+    assert_int_equal(weir_embedded_call(embedded, remove_frames, weir_embedded_pipeline(embedded)),
+                     0);
+    expect_bytes(embedded, "\4bc");
+    expect_end(embedded);
+}
+
+static void what_comes_meanwhile_is_next(void **state)
+{
+    (void)state;
+    middle self = { .what = READ };
+    weir_embedded *embedded = embedded_with(add_middle, &self);
+    write_text(embedded, "\1x\2ab\2c");
+    expect_bytes(embedded, "x");
+    expect_bytes(embedded, "ab");
+    expect_bytes(embedded, "cd");
+    expect_bytes(embedded, "ef");
+    expect_end(embedded);
+}
+
+static void what_comes_meanwhile_has_a_limit(void **state)
+{
+    (void)state;
+    middle self = { .what = READ_TOO_MUCH };
+    weir_embedded *embedded = embedded_with(add_middle, &self);
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\1x\1a", 4), WEIR_ELIMIT);
+    expect_bytes(embedded, "x");
+    expect_error(embedded, WEIR_ELIMIT,
+                 "no room for the 69632 bytes that came meanwhile (at byte 2 of the stream)");
+    assert_int_equal(weir_embedded_inbound_count(embedded), 0);
+    expect_end(embedded);
+}
+
+static void messages_of_a_read_come_although_one_closes(void **state)
+{
+    (void)state;
+    middle self = { .what = CLOSE };
+    weir_embedded *embedded = embedded_with(add_middle, &self);
+    weir_embedded_write_inbound_bytes(embedded, "\1x\1a", 4);
+    expect_bytes(embedded, "x");
+    expect_bytes(embedded, "a");
+    expect_end(embedded);
+}
+
+static int set_single(void *arg)
+{
+    weir_ctx *ctx = weir_pipeline_ctx(arg, "frames");
+    weir_decoder_set_single(weir_ctx_state(ctx), true);
+    return 0;
+}
+
+static void in_single_mode_each_read_gives_one(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = embedded_with(add_frames, NULL);
+    weir_embedded_call(embedded, set_single, weir_embedded_pipeline(embedded));
+    write_text(embedded, "\1a\1b\1c\2d");
+    expect_bytes(embedded, "a");
+    assert_int_equal(weir_embedded_inbound_count(embedded), 0);
+    write_text(embedded, "e");
+    expect_bytes(embedded, "b");
+    assert_int_equal(weir_embedded_inbound_count(embedded), 0);
+    weir_embedded_end_inbound(embedded, 0);
+    expect_bytes(embedded, "c");
+    expect_bytes(embedded, "de");
+    expect_end(embedded);
+}
+
+static int set_single_and_no_reads(weir_channel *channel, void *arg)
+{
+    weir_channel_set_option(channel, WEIR_OPTION_AUTO_READ, false, NULL);
+    return add_frames(channel, arg);
+}
+
+/* Who reads on request asks for a message, not for bytes. */
+static void a_request_to_read_lasts_until_there_is_a_message(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = embedded_with(set_single_and_no_reads, NULL);
+    weir_channel_read(weir_embedded_channel(embedded));
+    weir_embedded_run(embedded);
+    assert_true(weir_embedded_is_reading(embedded));
+    write_text(embedded, "\2a");
+    assert_true(weir_embedded_is_reading(embedded));
+    write_text(embedded, "b");
+    assert_false(weir_embedded_is_reading(embedded));
+    expect_bytes(embedded, "ab");
+    expect_end(embedded);
+}
+
+/* Verified ------------------------------------------------------------------------------------- */
+
+static void however_the_bytes_come(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t length;
+        unsigned messages, errors;
+    } inputs[] = {
+        { "\3abc\0\2de\5fgh", 12, 3, 0 },
+        { "\1a?\2bc?\1d", 9, 3, 2 },
+        { "\1a\2bc!\1d", 8, 2, 1 },
+        { "\3abc\145more", 9, 1, 0 },
+    };
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        for (int chains = 0; chains <= 1; chains++) {
+            weir_verifier_config config = {
+                .init = add_frames,
+                .arg = (void *)(chains ? &chaining : &copying),
+                .input = inputs[i].bytes,
+                .length = inputs[i].length,
+                .decoder = "frames",
+            };
+            weir_verifier_report report;
+            weir_error error;
+            if (weir_verify(&config, &report, &error) < 0)
+                fail_msg("%s", error.message);
+            assert_int_equal(report.messages, inputs[i].messages);
+            assert_int_equal(report.errors, inputs[i].errors);
+            assert_true(report.runs > inputs[i].length * inputs[i].length / 2);
+        }
+    }
+}
+
+/* A long input: ten messages of random lengths. */
+static void a_long_input_costs_in_proportion(void **state)
+{
+    (void)state;
+    char bytes[700];
+    memset(bytes, 'x', sizeof bytes);
+    for (size_t at = 0; at < sizeof bytes; at += 70)
+        bytes[at] = 69;
+    weir_verifier_config config = {
+        .init = add_frames,
+        .input = bytes,
+        .length = sizeof bytes,
+        .decoder = "frames",
+        .random_cuts = 4,
+    };
+    weir_error error;
+    if (weir_verify(&config, NULL, &error) < 0)
+        fail_msg("%s", error.message);
+}
+
+/* Decoders that do it wrong, in ways that the verifier is there to find. */
+typedef enum wrong { LOOKS_BACK, WHOLE_READS, LOSES_STATE } wrong;
+
+static weir_decoded decode_wrongly(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    const wrong *what = weir_ctx_arg(ctx);
+    weir_buf *frame;
+    int64_t at = weir_buf_find(in, weir_buf_reader(in), weir_buf_readable(in), '\n');
+    if (*what == LOOKS_BACK)
+        weir_decoder_looked(weir_ctx_state(ctx), weir_buf_readable(in));
+    if (at < 0 && *what == LOSES_STATE)
+        weir_buf_skip(in, weir_buf_readable(in)); /* and forgets it */
+    if (at < 0 && (*what != WHOLE_READS || weir_buf_readable(in) == 0))
+        return WEIR_DECODED_NOTHING;
+    size_t length = at < 0 ? weir_buf_readable(in) : (size_t)at + 1 - weir_buf_reader(in);
+    assert_int_equal(weir_buf_read_slice(in, length, &frame), 0);
+    *out = &frame->msg;
+    return WEIR_DECODED_MESSAGE;
+}
+
+static void wrong_added(weir_ctx *ctx)
+{
+    static const weir_decoder_type type = { .decode = decode_wrongly };
+    weir_decoder_init(weir_ctx_state(ctx), &type);
+}
+
+static const weir_handler_type wrong_handler = {
+    .name = "wrong",
+    .state_size = sizeof(weir_decoder),
+    .added = wrong_added,
+    WEIR_DECODER_CALLBACKS,
+};
+
+static int add_wrong(weir_channel *channel, void *arg)
+{
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "wrong", &wrong_handler, arg);
+}
+
+static int verify_wrong(wrong what, size_t length, weir_error *error)
+{
+    char bytes[512];
+    memset(bytes, 'x', sizeof bytes);
+    bytes[3] = '\n';
+    bytes[length - 1] = '\n';
+    weir_verifier_config config = {
+        .init = add_wrong,
+        .arg = &what,
+        .input = bytes,
+        .length = length,
+        .decoder = "wrong",
+        .random_cuts = 2,
+    };
+    return weir_verify(&config, NULL, error);
+}
+
+static void the_verifier_finds_what_is_wrong(void **state)
+{
+    (void)state;
+    weir_error error;
+    assert_int_equal(verify_wrong(LOOKS_BACK, 512, &error), WEIR_ELIMIT);
+    assert_non_null(strstr(error.message, "looked at too often"));
+    assert_int_equal(verify_wrong(WHOLE_READS, 8, &error), -EBADMSG);
+    assert_int_equal(verify_wrong(LOSES_STATE, 8, &error), -EBADMSG);
+    assert_non_null(strstr(error.message, "byte by byte, closed after"));
+    assert_int_equal(weir_verify(NULL, NULL, &error), -EINVAL);
+    assert_int_equal(
+        weir_verify(&(weir_verifier_config){ .init = add_frames, .length = 1 }, NULL, &error),
+        -EINVAL);
+}
+
+/* Faults --------------------------------------------------------------------------------------- */
+
+/* Each allocation fails once. */
+static void without_memory_it_says_so(void **state)
+{
+    (void)state;
+    for (int chains = 0; chains <= 1; chains++) {
+        for (unsigned nth = 1, calls = 1; nth <= calls; nth++) {
+            weir_embedded *embedded = embedded_with(add_frames, chains ? &chaining : &copying);
+            weir_buf *reads[] = { weir_buf_from("\1a\4b", 4), weir_buf_from("cde\2f", 5),
+                                  weir_buf_from("g\1", 2), weir_buf_from("h", 1) };
+            size_t messages = 0;
+            int code = 0;
+            harness_fail_nth("pool", nth, -ENOMEM);
+            for (size_t i = 0; i < 4; i++) {
+                int result = weir_embedded_write_inbound(embedded, &reads[i]->msg);
+                code = code == 0 ? result : code;
+            }
+            calls = harness_fail_end();
+            messages = drain(embedded);
+            assert_true(code == 0 ? messages == 4 : messages < 4);
+            if (code < 0)
+                assert_true(weir_embedded_take_error(embedded, NULL));
+            expect_end(embedded);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        weir_case(messages_of_one_read_are_parts_of_it),
+        weir_case(behind_a_message_that_straddles_nothing_is_copied),
+        weir_case(few_bytes_do_not_keep_a_large_buffer),
+        weir_case(what_is_no_buffer_passes),
+        weir_case(what_is_refused_closes),
+        weir_case(behind_a_complaint_it_goes_on),
+        weir_case(a_message_has_a_limit),
+        weir_case(a_decoder_that_stands_still_is_stopped),
+        weir_case(messages_without_bytes_are_counted),
+        weir_case(an_end_inside_a_message_is_told),
+        weir_case(the_end_can_make_a_message),
+        weir_case(who_is_removed_hands_the_rest_on),
+        weir_case(what_is_kept_goes_on_when_it_is_removed_between_reads),
+        weir_case(what_comes_meanwhile_is_next),
+        weir_case(what_comes_meanwhile_has_a_limit),
+        weir_case(messages_of_a_read_come_although_one_closes),
+        weir_case(in_single_mode_each_read_gives_one),
+        weir_case(a_request_to_read_lasts_until_there_is_a_message),
+        weir_case(however_the_bytes_come),
+        weir_case(a_long_input_costs_in_proportion),
+        weir_case(the_verifier_finds_what_is_wrong),
+        weir_case(without_memory_it_says_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
