@@ -110,7 +110,7 @@ typedef struct weir_decoder {
     uint64_t begun_at; /* where the present message began */
     size_t max_message;
     uint64_t looked_at; /* bytes, see weir_decoder_looked */
-    weir_error *error;  /* while it decodes: where to say what is wrong */
+    struct weir_decoder_pass *pass; /* while it decodes */
     bool is_decoding;   /* further up the stack */
     bool is_single;
     bool is_removed;
@@ -144,8 +144,8 @@ WEIR_API void weir_decoder_set_single(weir_decoder *decoder, bool is_single);
 
 /**
  * Inside `decode`, returned by it: the bytes at the reader are wrong. on_error tells what is, and
- * at which byte of the stream; all that comes later is dropped, and the channel is closed when the
- * handlers have heard of it.
+ * at which byte of the stream the reader was; all that comes later is dropped, and the channel is
+ * closed when the handlers have heard of it.
  */
 WEIR_API weir_decoded weir_decoder_refuse(weir_ctx *ctx, int code, const char *format, ...)
     WEIR_PRINTF(3, 4);

@@ -25,7 +25,7 @@
  * kept, as much of `fresh` as the message seems to need is lent to it, twice as much each time. As
  * soon as what had been kept is used up, what is left of the loan is read from `fresh` itself.
  */
-typedef struct pass {
+typedef struct weir_decoder_pass {
     weir_ctx *ctx;
     weir_decoder *decoder;
     weir_decode_fn decode;
@@ -33,6 +33,12 @@ typedef struct pass {
     size_t lent;
     unsigned unread; /* messages for which no byte was read, in a row */
     bool is_last;    /* no more will come */
+
+    /* The present call of `decode`: */
+    const weir_buf *in;
+    size_t reader;     /* of that, when it was called */
+    weir_error *error; /* what it says is wrong; its code is 0 when that is nothing */
+    uint64_t error_at;
 } pass;
 
 void weir_decoder_init(weir_decoder *decoder, const weir_decoder_type *type)
@@ -145,8 +151,12 @@ static int append(weir_decoder *decoder, weir_buf **to, const weir_buf *from, si
 WEIR_PRINTF(3, 0)
 static void set_error(weir_ctx *ctx, int code, const char *format, va_list args)
 {
-    weir_decoder *decoder = weir_ctx_state(ctx);
-    weir__error_set_args(decoder->error, code < 0 ? code : -EINVAL, "", format, args);
+    const weir_decoder *decoder = weir_ctx_state(ctx);
+    pass *self = decoder->pass;
+    weir__error_set_args(self->error, code, "", format, args);
+    self->error_at = decoder->position;
+    if (self->in != NULL)
+        self->error_at += weir_buf_reader(self->in) - self->reader;
 }
 
 weir_decoded weir_decoder_refuse(weir_ctx *ctx, int code, const char *format, ...)
@@ -167,12 +177,12 @@ void weir_decoder_complain(weir_ctx *ctx, int code, const char *format, ...)
 }
 
 /* Tells what is wrong. The handler may have been removed when this returns. */
-static void tell_error(weir_ctx *ctx, weir_decoder *decoder)
+static void tell_error(weir_ctx *ctx, const weir_decoder *decoder)
 {
-    weir_error error = *decoder->error;
-    decoder->error->code = 0;
+    weir_error error = *decoder->pass->error;
+    decoder->pass->error->code = 0;
     weir_ctx_fail(ctx, error.code, "%s (at byte %" PRIu64 " of the stream)", error.message,
-                  decoder->position);
+                  decoder->pass->error_at);
 }
 
 static void refuse(weir_ctx *ctx, weir_decoder *decoder)
@@ -226,7 +236,7 @@ static weir_decoded skip(pass *self, size_t taken)
     self->decoder->begun_at = self->decoder->position;
     if (taken == 0)
         return weir_decoder_refuse(self->ctx, -EPROTO, "the decoder goes on without reading");
-    if (self->decoder->error->code < 0)
+    if (self->error->code < 0)
         tell_error(self->ctx, self->decoder);
     return WEIR_DECODED_SKIPPED;
 }
@@ -235,10 +245,12 @@ static weir_decoded decode_one(pass *self, weir_buf *in)
 {
     weir_decoder *decoder = self->decoder;
     weir_msg *msg = NULL;
-    size_t reader = weir_buf_reader(in);
+    self->in = in;
+    self->reader = weir_buf_reader(in);
     weir_decoded decoded = self->decode(self->ctx, in, &msg);
-    size_t taken = weir_buf_reader(in) - reader;
+    size_t taken = weir_buf_reader(in) - self->reader;
     decoder->position += taken;
+    self->in = NULL;
     if (decoded == WEIR_DECODED_MESSAGE)
         return pass_on(self, msg, taken);
     if (decoded == WEIR_DECODED_SKIPPED)
@@ -382,18 +394,17 @@ static void decode_all(weir_ctx *ctx, weir_buf *fresh, bool is_last)
     const weir_decoder_type *type = decoder->type;
     weir_error error;
     pass self = { .ctx = ctx, .decoder = decoder, .fresh = fresh, .is_last = is_last };
+    self.error = &error;
     self.decode = is_last && type->decode_last != NULL ? type->decode_last : type->decode;
     error.code = 0;
-    decoder->error = &error;
-    decoder->is_decoding = true;
+    decoder->pass = &self;
     do {
         run(&self);
         end_pass(&self);
         self.fresh = decoder->later;
         decoder->later = NULL;
     } while (self.fresh != NULL);
-    decoder->is_decoding = false;
-    decoder->error = NULL;
+    decoder->pass = NULL;
 }
 
 /* The handler ---------------------------------------------------------------------------------- */
@@ -425,7 +436,7 @@ void weir_decoder_on_read(weir_ctx *ctx, weir_msg *msg)
         weir_ctx_fire_read(ctx, msg);
     else if (decoder->is_over)
         weir_buf_release(buf);
-    else if (decoder->is_decoding)
+    else if (decoder->pass != NULL)
         wait_its_turn(ctx, decoder, buf);
     else
         decode_all(ctx, buf, false);
@@ -448,7 +459,7 @@ void weir_decoder_on_read_complete(weir_ctx *ctx)
 static void finish(weir_ctx *ctx)
 {
     weir_decoder *decoder = weir_ctx_state(ctx);
-    if (decoder->is_over || decoder->is_decoding)
+    if (decoder->is_over || decoder->pass != NULL)
         return;
     if (decoder->kept == NULL && decoder->type->decode_last != NULL)
         decoder->kept = weir_buf_new(0); /* without memory it is not asked for a last message */
@@ -486,7 +497,7 @@ void weir_decoder_removed(weir_ctx *ctx)
     weir_decoder *decoder = weir_ctx_state(ctx);
     bool has_rest = weir_buf_readable(decoder->kept) > 0;
     decoder->is_removed = true;
-    if (decoder->is_decoding)
+    if (decoder->pass != NULL)
         return; /* the pass ends soon, and then the rest goes on */
     decoder->is_over |= !weir_channel_is_open(weir_ctx_channel(ctx));
     end_pass(&(pass){ .ctx = ctx, .decoder = decoder });

@@ -200,7 +200,7 @@ static void behind_a_complaint_it_goes_on(void **state)
     (void)state;
     weir_embedded *embedded = embedded_with(add_frames, NULL);
     assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\1a?\1b", 5), -EILSEQ);
-    expect_error(embedded, -EILSEQ, "a question (at byte 3 of the stream)");
+    expect_error(embedded, -EILSEQ, "a question (at byte 2 of the stream)");
     expect_bytes(embedded, "a");
     expect_bytes(embedded, "b");
     assert_true(weir_channel_is_open(weir_embedded_channel(embedded)));
