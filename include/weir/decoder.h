@@ -79,6 +79,14 @@ typedef enum weir_cumulation {
     WEIR_CUMULATION_CHAIN,
 } weir_cumulation;
 
+/** What becomes of a message above its limit, for decoders that can find the next one. */
+typedef enum weir_oversize {
+    WEIR_OVERSIZE_CLOSE, /* it is told, and the channel is closed */
+    WEIR_OVERSIZE_SKIP,  /* it is told as soon as it is known, skipped, and the next one is decoded
+                          */
+    WEIR_OVERSIZE_SKIP_FIRST, /* it is skipped, and told when that is done */
+} weir_oversize;
+
 /** What kind of decoder it is: const and static, one for any number of channels. */
 typedef struct weir_decoder_type {
     weir_decode_fn decode;
@@ -109,9 +117,9 @@ typedef struct weir_decoder {
     uint64_t position; /* how much of the stream was decoded */
     uint64_t begun_at; /* where the present message began */
     size_t max_message;
-    uint64_t looked_at; /* bytes, see weir_decoder_looked */
+    uint64_t looked_at;             /* bytes, see weir_decoder_looked */
     struct weir_decoder_pass *pass; /* while it decodes */
-    bool is_decoding;   /* further up the stack */
+    bool is_decoding;               /* further up the stack */
     bool is_single;
     bool is_removed;
     bool is_over;     /* the stream has ended, or was refused */

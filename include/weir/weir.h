@@ -22,6 +22,7 @@
 #include <weir/decoder.h>
 #include <weir/descriptors.h>
 #include <weir/duplex.h>
+#include <weir/encoder.h>
 #include <weir/error.h>
 #include <weir/executor.h>
 #include <weir/fault.h>
@@ -31,6 +32,7 @@
 #include <weir/group.h>
 #include <weir/handler.h>
 #include <weir/leak.h>
+#include <weir/length_field.h>
 #include <weir/log.h>
 #include <weir/logging.h>
 #include <weir/loop.h>

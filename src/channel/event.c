@@ -329,6 +329,17 @@ void weir_ctx_fail(weir_ctx *ctx, int code, const char *format, ...)
         weir_ctx_fire_error(ctx, &error);
 }
 
+void weir_ctx_refuse_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise, int code)
+{
+    weir_msg_release(msg);
+    if (promise != NULL) {
+        weir_promise_set(promise, code);
+    } else if (code != WEIR_ECLOSED) {
+        weir_ctx_fail(ctx, code, "a write failed: %s", weir_error_text(code));
+        weir_ctx_close(ctx, NULL);
+    }
+}
+
 void weir_ctx_bind(weir_ctx *ctx, const weir_address *local, weir_promise *promise)
 {
     if (local == NULL)

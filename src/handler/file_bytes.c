@@ -276,15 +276,8 @@ static void file_bytes_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise
         return;
     }
     int code = keep(ctx, self, msg, promise);
-    if (code == 0)
-        return;
-    weir_msg_release(msg);
-    if (promise != NULL) {
-        weir_promise_set(promise, code);
-    } else if (code != WEIR_ECLOSED) { /* nobody would know that bytes are missing */
-        weir_ctx_fail(ctx, code, "a write failed: %s", weir_error_text(code));
-        weir_ctx_close(ctx, NULL);
-    }
+    if (code < 0)
+        weir_ctx_refuse_write(ctx, msg, promise, code);
 }
 
 static void file_bytes_flush(weir_ctx *ctx)

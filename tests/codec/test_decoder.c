@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The base of decoders, with a decoder as small as they come: a byte says how many follow. */
-#include "harness.h"
+#include "codecs.h"
 
 #include <weir/decoder.h>
-#include <weir/embedded.h>
-#include <weir/verifier.h>
-
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* A byte that says how many follow; '!' refuses, '?' complains and skips a byte, '#' is a bug. */
 typedef struct frames {
@@ -75,33 +69,9 @@ static weir_embedded *embedded_with(weir_init_fn init, const void *arg)
     return embedded;
 }
 
-static void expect_bytes(weir_embedded *embedded, const char *text)
-{
-    weir_buf *buf = weir_buf_from_msg(weir_embedded_read_inbound(embedded));
-    char found[256];
-    assert_non_null(buf);
-    assert_int_equal(weir_buf_read_str(buf, weir_buf_readable(buf), found, sizeof found), 0);
-    assert_string_equal(found, text);
-    weir_buf_release(buf);
-}
-
 static void write_text(weir_embedded *embedded, const char *text)
 {
     assert_int_equal(weir_embedded_write_inbound_bytes(embedded, text, strlen(text)), 0);
-}
-
-static void expect_error(weir_embedded *embedded, int code, const char *text)
-{
-    weir_error error;
-    assert_true(weir_embedded_take_error(embedded, &error));
-    assert_int_equal(error.code, code);
-    assert_string_equal(error.message, text);
-}
-
-static void expect_end(weir_embedded *embedded)
-{
-    assert_int_equal(weir_embedded_finish(embedded, NULL), 0);
-    weir_embedded_free(embedded);
 }
 
 /* Bytes and messages --------------------------------------------------------------------------- */
@@ -117,14 +87,14 @@ static void messages_of_one_read_are_parts_of_it(void **state)
     weir_buf *first = weir_buf_from_msg(weir_embedded_read_inbound(embedded));
     assert_ptr_equal(weir_buf_peek(first, 0, 3), bytes + 1);
     weir_buf_release(first);
-    expect_bytes(embedded, "");
-    expect_bytes(embedded, "de");
+    codec_expect_text(embedded, "");
+    codec_expect_text(embedded, "de");
     write_text(embedded, "i");
     assert_int_equal(weir_embedded_inbound_count(embedded), 0);
     write_text(embedded, "j\1k");
-    expect_bytes(embedded, "fghij");
-    expect_bytes(embedded, "k");
-    expect_end(embedded);
+    codec_expect_text(embedded, "fghij");
+    codec_expect_text(embedded, "k");
+    codec_end(embedded);
 }
 
 /* Only the message that straddles two reads is copied. */
@@ -140,13 +110,13 @@ static void behind_a_message_that_straddles_nothing_is_copied(void **state)
             weir_buf_write_str(read, "\2xy");
         const uint8_t *bytes = weir_buf_peek(read, 0, 273);
         assert_int_equal(weir_embedded_write_inbound(embedded, &read->msg), 0);
-        expect_bytes(embedded, "abcde");
+        codec_expect_text(embedded, "abcde");
         for (int i = 0; i < 90; i++) {
             weir_buf *frame = weir_buf_from_msg(weir_embedded_read_inbound(embedded));
             assert_ptr_equal(weir_buf_peek(frame, 0, 2), bytes + 3 + i * 3 + 1);
             weir_buf_release(frame);
         }
-        expect_end(embedded);
+        codec_end(embedded);
     }
 }
 
@@ -162,8 +132,8 @@ static void few_bytes_do_not_keep_a_large_buffer(void **state)
     weir_pool_get_stats(&after);
     assert_true(after.used_bytes < before.used_bytes + 1024);
     write_text(embedded, "cde");
-    expect_bytes(embedded, "abcde");
-    expect_end(embedded);
+    codec_expect_text(embedded, "abcde");
+    codec_end(embedded);
 }
 
 static void what_is_no_buffer_passes(void **state)
@@ -177,8 +147,8 @@ static void what_is_no_buffer_passes(void **state)
     assert_int_equal(weir_embedded_write_inbound(embedded, &note), 0);
     assert_ptr_equal(weir_embedded_read_inbound(embedded), &note);
     write_text(embedded, "b");
-    expect_bytes(embedded, "ab");
-    expect_end(embedded);
+    codec_expect_text(embedded, "ab");
+    codec_end(embedded);
 }
 
 /* Errors --------------------------------------------------------------------------------------- */
@@ -188,11 +158,11 @@ static void what_is_refused_closes(void **state)
     (void)state;
     weir_embedded *embedded = embedded_with(add_frames, NULL);
     assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\1a!\1b", 5), -EBADMSG);
-    expect_bytes(embedded, "a");
-    expect_error(embedded, -EBADMSG, "an exclamation mark (at byte 2 of the stream)");
+    codec_expect_text(embedded, "a");
+    codec_expect_error(embedded, -EBADMSG, "an exclamation mark (at byte 2 of the stream)");
     assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
     assert_int_equal(weir_embedded_inbound_count(embedded), 0);
-    expect_end(embedded);
+    codec_end(embedded);
 }
 
 static void behind_a_complaint_it_goes_on(void **state)
@@ -200,11 +170,11 @@ static void behind_a_complaint_it_goes_on(void **state)
     (void)state;
     weir_embedded *embedded = embedded_with(add_frames, NULL);
     assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\1a?\1b", 5), -EILSEQ);
-    expect_error(embedded, -EILSEQ, "a question (at byte 2 of the stream)");
-    expect_bytes(embedded, "a");
-    expect_bytes(embedded, "b");
+    codec_expect_error(embedded, -EILSEQ, "a question (at byte 2 of the stream)");
+    codec_expect_text(embedded, "a");
+    codec_expect_text(embedded, "b");
     assert_true(weir_channel_is_open(weir_embedded_channel(embedded)));
-    expect_end(embedded);
+    codec_end(embedded);
 }
 
 static void a_message_has_a_limit(void **state)
@@ -222,11 +192,11 @@ static void a_message_has_a_limit(void **state)
             code = weir_embedded_write_inbound_bytes(embedded, bytes + at,
                                                      is_whole ? sizeof bytes : 1);
         assert_int_equal(code, WEIR_ELIMIT);
-        expect_error(embedded, WEIR_ELIMIT,
-                     "a message is longer than 101 bytes (at byte 101 of the stream)");
+        codec_expect_error(embedded, WEIR_ELIMIT,
+                           "a message is longer than 101 bytes (at byte 101 of the stream)");
         assert_int_equal(weir_embedded_inbound_count(embedded), 1);
         weir_msg_release(weir_embedded_read_inbound(embedded));
-        expect_end(embedded);
+        codec_end(embedded);
     }
 }
 
@@ -235,9 +205,9 @@ static void a_decoder_that_stands_still_is_stopped(void **state)
     (void)state;
     weir_embedded *embedded = embedded_with(add_frames, NULL);
     assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "#", 1), -EPROTO);
-    expect_error(embedded, -EPROTO,
-                 "the decoder goes on without reading (at byte 0 of the stream)");
-    expect_end(embedded);
+    codec_expect_error(embedded, -EPROTO,
+                       "the decoder goes on without reading (at byte 0 of the stream)");
+    codec_end(embedded);
 }
 
 /* Gives a message for every byte, and as many more as that says, without reading. */
@@ -296,9 +266,10 @@ static void messages_without_bytes_are_counted(void **state)
     assert_int_equal(drain(embedded), 34);
     assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\21", 1), -EPROTO);
     assert_int_equal(drain(embedded), 17);
-    expect_error(embedded, -EPROTO,
-                 "the decoder gives messages without reading any bytes (at byte 3 of the stream)");
-    expect_end(embedded);
+    codec_expect_error(
+        embedded, -EPROTO,
+        "the decoder gives messages without reading any bytes (at byte 3 of the stream)");
+    codec_end(embedded);
 }
 
 /* The end -------------------------------------------------------------------------------------- */
@@ -308,12 +279,13 @@ static void an_end_inside_a_message_is_told(void **state)
     (void)state;
     weir_embedded *embedded = embedded_with(add_frames, NULL);
     write_text(embedded, "\1a\5bcd");
-    expect_bytes(embedded, "a");
+    codec_expect_text(embedded, "a");
     weir_embedded_end_inbound(embedded, 0);
-    expect_error(embedded, WEIR_EOF,
-                 "the stream ends inside a message, 4 bytes behind its begin (at byte 2 of the "
-                 "stream)");
-    expect_end(embedded);
+    codec_expect_error(
+        embedded, WEIR_EOF,
+        "the stream ends inside a message, 4 bytes behind its begin (at byte 2 of the "
+        "stream)");
+    codec_end(embedded);
 }
 
 /* Everything up to the end is one message. */
@@ -364,9 +336,9 @@ static void the_end_can_make_a_message(void **state)
         write_text(embedded, "def");
         assert_int_equal(weir_embedded_inbound_count(embedded), 0);
         weir_embedded_end_inbound(embedded, 0);
-        expect_bytes(embedded, "abcdef");
+        codec_expect_text(embedded, "abcdef");
         assert_int_equal(weir_channel_is_open(weir_embedded_channel(embedded)), is_half);
-        expect_end(embedded);
+        codec_end(embedded);
     }
 }
 
@@ -422,19 +394,19 @@ static void who_is_removed_hands_the_rest_on(void **state)
     middle self = { .what = REMOVE };
     weir_embedded *embedded = embedded_with(add_middle, &self);
     write_text(embedded, "\1a\1x\2bc");
-    expect_bytes(embedded, "a");
-    expect_bytes(embedded, "x");
-    expect_bytes(embedded, "\2bc");
+    codec_expect_text(embedded, "a");
+    codec_expect_text(embedded, "x");
+    codec_expect_text(embedded, "\2bc");
     write_text(embedded, "\3de");
-    expect_bytes(embedded, "\3de");
-    expect_end(embedded);
+    codec_expect_text(embedded, "\3de");
+    codec_end(embedded);
     /* Also when the message straddled two reads. */
     embedded = embedded_with(add_middle, &self);
     write_text(embedded, "\1");
     write_text(embedded, "x\2bc");
-    expect_bytes(embedded, "x");
-    expect_bytes(embedded, "\2bc");
-    expect_end(embedded);
+    codec_expect_text(embedded, "x");
+    codec_expect_text(embedded, "\2bc");
+    codec_end(embedded);
 }
 
 static int remove_frames(void *arg)
@@ -447,11 +419,11 @@ static void what_is_kept_goes_on_when_it_is_removed_between_reads(void **state)
     (void)state;
     weir_embedded *embedded = embedded_with(add_frames, NULL);
     write_text(embedded, "\1a\4bc");
-    expect_bytes(embedded, "a");
+    codec_expect_text(embedded, "a");
     assert_int_equal(weir_embedded_call(embedded, remove_frames, weir_embedded_pipeline(embedded)),
                      0);
-    expect_bytes(embedded, "\4bc");
-    expect_end(embedded);
+    codec_expect_text(embedded, "\4bc");
+    codec_end(embedded);
 }
 
 static void what_comes_meanwhile_is_next(void **state)
@@ -460,11 +432,11 @@ static void what_comes_meanwhile_is_next(void **state)
     middle self = { .what = READ };
     weir_embedded *embedded = embedded_with(add_middle, &self);
     write_text(embedded, "\1x\2ab\2c");
-    expect_bytes(embedded, "x");
-    expect_bytes(embedded, "ab");
-    expect_bytes(embedded, "cd");
-    expect_bytes(embedded, "ef");
-    expect_end(embedded);
+    codec_expect_text(embedded, "x");
+    codec_expect_text(embedded, "ab");
+    codec_expect_text(embedded, "cd");
+    codec_expect_text(embedded, "ef");
+    codec_end(embedded);
 }
 
 static void what_comes_meanwhile_has_a_limit(void **state)
@@ -473,11 +445,11 @@ static void what_comes_meanwhile_has_a_limit(void **state)
     middle self = { .what = READ_TOO_MUCH };
     weir_embedded *embedded = embedded_with(add_middle, &self);
     assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\1x\1a", 4), WEIR_ELIMIT);
-    expect_bytes(embedded, "x");
-    expect_error(embedded, WEIR_ELIMIT,
-                 "no room for the 69632 bytes that came meanwhile (at byte 2 of the stream)");
+    codec_expect_text(embedded, "x");
+    codec_expect_error(embedded, WEIR_ELIMIT,
+                       "no room for the 69632 bytes that came meanwhile (at byte 2 of the stream)");
     assert_int_equal(weir_embedded_inbound_count(embedded), 0);
-    expect_end(embedded);
+    codec_end(embedded);
 }
 
 static void messages_of_a_read_come_although_one_closes(void **state)
@@ -486,9 +458,9 @@ static void messages_of_a_read_come_although_one_closes(void **state)
     middle self = { .what = CLOSE };
     weir_embedded *embedded = embedded_with(add_middle, &self);
     weir_embedded_write_inbound_bytes(embedded, "\1x\1a", 4);
-    expect_bytes(embedded, "x");
-    expect_bytes(embedded, "a");
-    expect_end(embedded);
+    codec_expect_text(embedded, "x");
+    codec_expect_text(embedded, "a");
+    codec_end(embedded);
 }
 
 static int set_single(void *arg)
@@ -504,15 +476,15 @@ static void in_single_mode_each_read_gives_one(void **state)
     weir_embedded *embedded = embedded_with(add_frames, NULL);
     weir_embedded_call(embedded, set_single, weir_embedded_pipeline(embedded));
     write_text(embedded, "\1a\1b\1c\2d");
-    expect_bytes(embedded, "a");
+    codec_expect_text(embedded, "a");
     assert_int_equal(weir_embedded_inbound_count(embedded), 0);
     write_text(embedded, "e");
-    expect_bytes(embedded, "b");
+    codec_expect_text(embedded, "b");
     assert_int_equal(weir_embedded_inbound_count(embedded), 0);
     weir_embedded_end_inbound(embedded, 0);
-    expect_bytes(embedded, "c");
-    expect_bytes(embedded, "de");
-    expect_end(embedded);
+    codec_expect_text(embedded, "c");
+    codec_expect_text(embedded, "de");
+    codec_end(embedded);
 }
 
 static int set_single_and_no_reads(weir_channel *channel, void *arg)
@@ -533,8 +505,8 @@ static void a_request_to_read_lasts_until_there_is_a_message(void **state)
     assert_true(weir_embedded_is_reading(embedded));
     write_text(embedded, "b");
     assert_false(weir_embedded_is_reading(embedded));
-    expect_bytes(embedded, "ab");
-    expect_end(embedded);
+    codec_expect_text(embedded, "ab");
+    codec_end(embedded);
 }
 
 /* Verified ------------------------------------------------------------------------------------- */
@@ -685,7 +657,7 @@ static void without_memory_it_says_so(void **state)
             assert_true(code == 0 ? messages == 4 : messages < 4);
             if (code < 0)
                 assert_true(weir_embedded_take_error(embedded, NULL));
-            expect_end(embedded);
+            codec_end(embedded);
         }
     }
 }

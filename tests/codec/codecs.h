@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tests of codecs share: an embedded channel with one handler, and what comes out of it.
+ */
+#ifndef WEIR_TESTS_CODECS_H
+#define WEIR_TESTS_CODECS_H
+
+#include "harness.h"
+
+#include <weir/embedded.h>
+#include <weir/verifier.h>
+
+#include <errno.h>
+#include <string.h>
+
+typedef struct codec {
+    const weir_handler_type *type;
+    const void *config;
+} codec;
+
+static inline int codec_add(weir_channel *channel, void *arg)
+{
+    const codec *self = arg;
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "codec", self->type,
+                                  (void *)self->config);
+}
+
+static inline weir_embedded *codec_new(const weir_handler_type *type, const void *config)
+{
+    codec self = { type, config };
+    weir_embedded *embedded;
+    assert_int_equal(weir_embedded_new(&embedded,
+                                       &(weir_embedded_config){ .init = codec_add, .arg = &self },
+                                       NULL),
+                     0);
+    return embedded;
+}
+
+/* It must not be possible to add it so. */
+static inline void codec_is_refused(const weir_handler_type *type, const void *config)
+{
+    weir_error error;
+    weir_embedded *embedded = codec_new(type, config);
+    assert_true(weir_embedded_take_error(embedded, &error));
+    assert_int_equal(error.code, -EINVAL);
+    assert_int_equal(weir_pipeline_find(weir_embedded_pipeline(embedded), "codec", NULL),
+                     WEIR_ENOTFOUND);
+    weir_embedded_free(embedded);
+}
+
+static inline void codec_end(weir_embedded *embedded)
+{
+    assert_int_equal(weir_embedded_finish(embedded, NULL), 0);
+    weir_embedded_free(embedded);
+}
+
+/* The next message is a buffer with these bytes. */
+static inline void codec_check_bytes(weir_msg *msg, const void *bytes, size_t length)
+{
+    weir_buf *buf = weir_buf_from_msg(msg);
+    uint8_t *found = test_malloc(length + 1);
+    assert_non_null(buf);
+    assert_int_equal(weir_buf_readable(buf), length);
+    assert_int_equal(weir_buf_read_bytes(buf, found, length), 0);
+    assert_memory_equal(found, bytes, length);
+    test_free(found);
+    weir_buf_release(buf);
+}
+
+static inline void codec_expect(weir_embedded *embedded, const void *bytes, size_t length)
+{
+    codec_check_bytes(weir_embedded_read_inbound(embedded), bytes, length);
+}
+
+static inline void codec_expect_text(weir_embedded *embedded, const char *text)
+{
+    codec_expect(embedded, text, strlen(text));
+}
+
+static inline void codec_expect_written(weir_embedded *embedded, const void *bytes, size_t length)
+{
+    codec_check_bytes(weir_embedded_read_outbound(embedded), bytes, length);
+}
+
+static inline void codec_expect_error(weir_embedded *embedded, int code, const char *text)
+{
+    weir_error error;
+    assert_true(weir_embedded_take_error(embedded, &error));
+    assert_int_equal(error.code, code);
+    assert_string_equal(error.message, text);
+}
+
+/* However the bytes come, the same comes of them: so many messages and errors. */
+static inline void codec_verify(const weir_handler_type *type, const void *config,
+                                const void *input, size_t length, unsigned messages,
+                                unsigned errors)
+{
+    codec self = { type, config };
+    weir_verifier_config verified = {
+        .init = codec_add, .arg = &self, .input = input, .length = length, .decoder = "codec"
+    };
+    weir_verifier_report report;
+    weir_error error;
+    if (weir_verify(&verified, &report, &error) < 0)
+        fail_msg("%s", error.message);
+    assert_int_equal(report.messages, messages);
+    assert_int_equal(report.errors, errors);
+}
+
+#endif
