@@ -62,6 +62,7 @@ typedef struct bench_case {
 extern const bench_case bench_base_cases[];
 extern const bench_case bench_buf_cases[];
 extern const bench_case bench_channel_cases[];
+extern const bench_case bench_codec_cases[];
 extern const bench_case bench_exec_cases[];
 extern const bench_case bench_socket_cases[];
 extern const bench_case bench_timer_cases[];

@@ -17,8 +17,8 @@
 #endif
 
 static const bench_case *const tables[] = {
-    bench_base_cases,   bench_buf_cases,   bench_exec_cases,
-    bench_socket_cases, bench_timer_cases, bench_channel_cases,
+    bench_base_cases,  bench_buf_cases,     bench_exec_cases,  bench_socket_cases,
+    bench_timer_cases, bench_channel_cases, bench_codec_cases,
 };
 
 /* All cases, counted through the tables; NULL behind the last. */

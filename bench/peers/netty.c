@@ -145,3 +145,8 @@ void peer_netty_hop(bench_run *run)
 {
     work_run_difference(run, WORK_FEW_HOPS, WORK_MANY_HOPS, time_read, NULL);
 }
+
+void peer_netty_length_field(bench_run *run)
+{
+    run_netty(run, "length_field");
+}

@@ -58,5 +58,6 @@ void peer_netty_reschedule(bench_run *run);
 void peer_netty_schedule_fire(bench_run *run);
 void peer_netty_read(bench_run *run);
 void peer_netty_hop(bench_run *run);
+void peer_netty_length_field(bench_run *run);
 
 #endif

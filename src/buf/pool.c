@@ -70,6 +70,8 @@ struct weir_pool {
  * the rest. */
 static _Thread_local weir_pool *thread_pool __attribute__((tls_model("initial-exec")));
 
+_Thread_local weir_loan weir__loan __attribute__((tls_model("initial-exec")));
+
 static _Atomic(size_t) cache_limit = DEFAULT_CACHE_LIMIT;
 
 static pthread_once_t setup_once = PTHREAD_ONCE_INIT;

@@ -2,6 +2,7 @@
 /* The base of decoders: what is kept, what is decoded, and in which order it all happens. */
 #include <weir/decoder.h>
 
+#include "buf/pool.h"
 #include "channel/event.h"
 
 #include <weir/channel.h>
@@ -318,6 +319,19 @@ static void run(pass *self)
     }
 }
 
+/* Mostly messages are views of what is fresh. */
+static void run_with_loan(pass *self)
+{
+    weir_block *block = self->fresh != NULL ? self->fresh->block : NULL;
+    if (block == NULL) {
+        run(self);
+        return;
+    }
+    weir_loan outer = weir__loan_begin(block);
+    run(self);
+    weir__loan_end(outer);
+}
+
 /* After a pass -----------------------------------------------------------------------------------
  */
 
@@ -399,7 +413,7 @@ static void decode_all(weir_ctx *ctx, weir_buf *fresh, bool is_last)
     error.code = 0;
     decoder->pass = &self;
     do {
-        run(&self);
+        run_with_loan(&self);
         end_pass(&self);
         self.fresh = decoder->later;
         decoder->later = NULL;

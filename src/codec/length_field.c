@@ -9,6 +9,7 @@
 
 typedef struct length_field_decoder {
     weir_decoder decoder;
+    size_t header;   /* the field and what is before it */
     uint64_t length; /* of the present frame; 0: not known yet */
     uint64_t left;   /* of it to skip, because it is too long */
 } length_field_decoder;
@@ -25,10 +26,18 @@ static bool is_width(unsigned width)
 
 static uint64_t load(const uint8_t *bytes, unsigned width, bool is_little_endian)
 {
-    uint64_t value = 0;
-    for (unsigned i = 0; i < width; i++)
-        value = value << 8 | bytes[is_little_endian ? width - 1 - i : i];
-    return value;
+    switch (width) {
+    case 1:
+        return bytes[0];
+    case 2:
+        return is_little_endian ? weir__load_le16(bytes) : weir__load_be16(bytes);
+    case 3:
+        return is_little_endian ? weir__load_le24(bytes) : weir__load_be24(bytes);
+    case 4:
+        return is_little_endian ? weir__load_le32(bytes) : weir__load_be32(bytes);
+    default:
+        return is_little_endian ? weir__load_le64(bytes) : weir__load_be64(bytes);
+    }
 }
 
 static void store(uint8_t *bytes, unsigned width, bool is_little_endian, uint64_t value)
@@ -77,55 +86,61 @@ static weir_decoded begin_to_skip(weir_ctx *ctx, length_field_decoder *self, wei
 
 /* Decoding ------------------------------------------------------------------------------------- */
 
+/* The bytes of the field, in a composite perhaps copied together. */
+static const uint8_t *field_in(const weir_buf *in, size_t at, unsigned width, uint8_t *copy)
+{
+    const uint8_t *bytes = weir_buf_peek(in, at, width);
+    if (bytes == NULL)
+        weir_buf_get_bytes(in, at, copy, width);
+    return bytes != NULL ? bytes : copy;
+}
+
 /* The length of the frame at the reader, whose field is there. */
 static weir_decoded read_length(weir_ctx *ctx, length_field_decoder *self, const weir_buf *in)
 {
     const weir_length_field *config = weir_ctx_arg(ctx);
-    unsigned width = width_of(config->width);
+    unsigned width = (unsigned)(self->header - config->offset);
     uint8_t copy[MOST_WIDTH];
-    size_t at = weir_buf_reader(in) + config->offset;
-    const uint8_t *bytes = weir_buf_peek(in, at, width);
-    if (bytes == NULL) { /* in two pieces of a composite */
-        weir_buf_get_bytes(in, at, copy, width);
-        bytes = copy;
-    }
     weir_decoder_looked(&self->decoder, width);
-    uint64_t value = load(bytes, width, config->is_little_endian);
+    uint64_t value = load(field_in(in, weir_buf_reader(in) + config->offset, width, copy), width,
+                          config->is_little_endian);
     int64_t length;
     if (value > INT64_MAX || __builtin_add_overflow((int64_t)value, config->adjustment, &length) ||
-        length < 0 || (uint64_t)length > INT64_MAX - config->offset - width)
+        length < 0 || (uint64_t)length > INT64_MAX - self->header)
         return weir_decoder_refuse(
             ctx, -EBADMSG, "%" PRId64 " in a length field, which %+" PRId64 " makes no length",
             (int64_t)value, config->adjustment);
-    self->length = (uint64_t)length + config->offset + width;
+    self->length = (uint64_t)length + self->header;
     if (self->length < config->strip)
         return weir_decoder_refuse(ctx, -EBADMSG,
                                    "a frame of %" PRIu64 " bytes, of which %zu are to be stripped",
                                    self->length, config->strip);
-    return WEIR_DECODED_SKIPPED;
+    return WEIR_DECODED_NOTHING; /* yet */
 }
 
 static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
 {
     length_field_decoder *self = weir_ctx_state(ctx);
     const weir_length_field *config = weir_ctx_arg(ctx);
-    weir_buf *frame;
+    size_t there = weir_buf_readable(in);
     if (self->left > 0)
         return skip(ctx, self, in);
     if (self->length == 0) {
-        if (weir_buf_readable(in) < config->offset + width_of(config->width))
+        if (there < self->header)
             return WEIR_DECODED_NOTHING;
         if (read_length(ctx, self, in) == WEIR_DECODED_REFUSED)
             return WEIR_DECODED_REFUSED;
     }
     if (self->length > config->max_frame)
         return begin_to_skip(ctx, self, in);
-    if (weir_buf_readable(in) < self->length)
+    if (self->length > there)
         return WEIR_DECODED_NOTHING;
-    size_t length = (size_t)self->length - config->strip;
-    if (weir_buf_retained_slice(in, weir_buf_reader(in) + config->strip, length, &frame) < 0)
+    weir_buf *frame;
+    size_t length = (size_t)self->length;
+    if (weir_buf_retained_slice(in, weir_buf_reader(in) + config->strip, length - config->strip,
+                                &frame) < 0)
         return weir_decoder_refuse(ctx, -ENOMEM, "no memory for a frame");
-    weir_buf_skip(in, (size_t)self->length);
+    weir_buf_skip(in, length);
     self->length = 0;
     *out = &frame->msg;
     return WEIR_DECODED_MESSAGE;
@@ -136,6 +151,12 @@ static bool makes_sense(const weir_length_field *config)
     unsigned width = config != NULL ? width_of(config->width) : 0;
     return is_width(width) && config->max_frame >= width && config->max_frame <= WEIR_BUF_MAX &&
            config->strip <= config->max_frame && config->offset <= config->max_frame - width;
+}
+
+static void begin(length_field_decoder *self, const weir_length_field *config)
+{
+    self->header = config->offset + width_of(config->width);
+    weir_decoder_set_max_message(&self->decoder, config->max_frame);
 }
 
 static void decoder_added(weir_ctx *ctx)
@@ -149,7 +170,7 @@ static void decoder_added(weir_ctx *ctx)
                       "a length field needs a limit for its frames, a width of 1, 2, 3, 4 or 8 "
                       "bytes, and a place inside the frame");
     else
-        weir_decoder_set_max_message(&self->decoder, config->max_frame);
+        begin(self, config);
 }
 
 const weir_handler_type weir_length_field_decoder = {

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* The work of bench/peers/work.h on one NioEventLoop: a line says what to do, the answer is the
  * nanoseconds it took. */
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.PooledByteBufAllocator;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelInboundHandlerAdapter;
 import io.netty.channel.ChannelPipeline;
 import io.netty.channel.EventLoop;
 import io.netty.channel.embedded.EmbeddedChannel;
 import io.netty.channel.nio.NioEventLoopGroup;
+import io.netty.handler.codec.LengthFieldBasedFrameDecoder;
+import io.netty.util.ReferenceCountUtil;
 import io.netty.util.ResourceLeakDetector;
 import io.netty.util.concurrent.DefaultThreadFactory;
 import io.netty.util.concurrent.ScheduledFuture;
@@ -63,7 +67,7 @@ public final class NettyPeer {
 
     /* Until the compiler has had its say: rounds as long as those that are measured. */
     private static long warm(String what, int size, int window) throws Exception {
-        long count = what.startsWith("schedule_") ? 1 : 200_000;
+        long count = what.startsWith("schedule_") ? 1 : what.equals("length_field") ? 1000 : 200_000;
         long start = System.nanoTime();
         while (System.nanoTime() - start < WARM_NS)
             run(what, size, count, window);
@@ -82,6 +86,8 @@ public final class NettyPeer {
             return onLoop(new ScheduleFire(size, count));
         case "read":
             return onLoop(new Read(size, count));
+        case "length_field":
+            return onLoop(new LengthField(count));
         default:
             throw new IllegalArgumentException(what);
         }
@@ -400,6 +406,50 @@ public final class NettyPeer {
             if (last.taken != count)
                 throw new IllegalStateException("messages were lost");
             channel.close();
+        }
+    }
+
+    /* Decoders ----------------------------------------------------------------------------- */
+
+    private static final class TakeFrame extends ChannelInboundHandlerAdapter {
+        long taken;
+
+        @Override
+        public void channelRead(ChannelHandlerContext ctx, Object msg) {
+            taken++;
+            ReferenceCountUtil.release(msg);
+        }
+    }
+
+    /* As bench_codec.c: frames of 64 bytes with their lengths in reads of 16 KiB. */
+    private static final class LengthField extends Work {
+        private static final int READ_BYTES = 16384, FRAME_BYTES = 64;
+        private final EmbeddedChannel channel = new EmbeddedChannel();
+        private final TakeFrame last = new TakeFrame();
+        private final ByteBuf read = PooledByteBufAllocator.DEFAULT.directBuffer(READ_BYTES);
+        private final long count;
+
+        LengthField(long count) {
+            this.count = count;
+            for (int i = 0; i < READ_BYTES / FRAME_BYTES; i++) {
+                read.writeInt(FRAME_BYTES - 4);
+                read.writeZero(FRAME_BYTES - 4);
+            }
+            channel.pipeline().addLast(new LengthFieldBasedFrameDecoder(1024, 0, 4, 0, 4));
+            channel.pipeline().addLast(last);
+        }
+
+        @Override
+        public void run() {
+            ChannelPipeline pipeline = channel.pipeline();
+            start();
+            for (long i = 0; i < count; i++)
+                pipeline.fireChannelRead(read.retainedDuplicate());
+            stop();
+            if (last.taken != count * (READ_BYTES / FRAME_BYTES))
+                throw new IllegalStateException("frames were lost");
+            channel.close();
+            read.release();
         }
     }
 }
