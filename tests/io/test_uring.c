@@ -260,7 +260,7 @@ static void a_burst_is_told_by_and_by(void)
         assert_in_range(turn_for(io, SECOND_NS), 0, WEIR_IO_BATCH);
     assert_in_range(a.in.batches, 3, CLIENTS);
     for (int i = 0; i < CLIENTS; i++) { /* in their order */
-        struct sockaddr_in peer, own;
+        struct sockaddr_in peer = { 0 }, own;
         socklen_t length = sizeof peer;
         assert_int_equal(getpeername(a.accepted[i], (struct sockaddr *)&peer, &length), 0);
         own = name_of(clients[i]);
