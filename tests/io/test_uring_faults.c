@@ -72,6 +72,24 @@ static void who_starts_a_loop_is_told_that_it_has_no_ring(void **state)
     weir_group_free(group);
 }
 
+/* The kernel has no ring of buffers for it: then it tries, as other backends do. */
+static void without_buffers_it_receives_all_the_same(void)
+{
+    harness_fail_nth("io_uring_register", 1, -EINVAL);
+    open_small(0, 0, 0);
+    assert_int_equal(harness_fail_end(), 1);
+    assert_null(weir__uring_of(io)->buffers.ring);
+    owner a = { .name = "a" };
+    int peer = receive_from_peer(&a);
+    write_all(peer, pattern(30000), 30000);
+    TURN_UNTIL(a.received_length == 30000);
+    assert_received(&a, pattern(30000), 30000);
+    for (int i = 0; i < 3; i++)
+        turn();
+    assert_quiet();
+    end_pair(&a, peer);
+}
+
 /* A ring that is of no use any more -------------------------------------------------------------
  */
 
@@ -309,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         weir_case(opening_fails_at_every_call),
         weir_case(who_starts_a_loop_is_told_that_it_has_no_ring),
+        uring_case(without_buffers_it_receives_all_the_same),
         uring_case(what_came_before_the_ring_broke_is_told),
         uring_case(a_send_under_way_is_lost_with_its_file),
         uring_case(what_waited_for_room_was_not_sent),
