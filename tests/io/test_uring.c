@@ -234,6 +234,15 @@ static int listen_for_many(void)
     return fd;
 }
 
+/* The kernel accepts, and all of them have come. */
+static void begin_burst(owner *self, int *clients)
+{
+    own(self, listen_for_many());
+    accept_always(self);
+    turn();
+    connect_many(self, clients);
+}
+
 static void close_many(owner *self, int *clients)
 {
     for (int i = 0; i < CLIENTS; i++) {
@@ -252,10 +261,7 @@ static void a_burst_is_told_by_and_by(void)
 {
     int clients[CLIENTS];
     owner a = { .name = "a" };
-    own(&a, listen_for_many());
-    accept_always(&a);
-    turn();
-    connect_many(&a, clients);
+    begin_burst(&a, clients);
     while (accepted_of(&a) < CLIENTS)
         assert_in_range(turn_for(io, SECOND_NS), 0, WEIR_IO_BATCH);
     assert_in_range(a.in.batches, 3, CLIENTS);
@@ -276,10 +282,7 @@ static void connections_that_raced_a_cancel_are_told_next(void)
     for (int is_moving = 0; is_moving <= 1; is_moving++) {
         int clients[CLIENTS];
         owner a = { .name = "a" };
-        own(&a, listen_for_many());
-        accept_always(&a);
-        turn();
-        connect_many(&a, clients);
+        begin_burst(&a, clients);
         let_it_come();
         cancel_receive(&a);
         assert_story("a+ECANCELED.");
@@ -300,10 +303,7 @@ static void connections_that_are_kept_are_closed_with_the_listener(void)
     int clients[CLIENTS];
     char byte;
     owner a = { .name = "a" };
-    own(&a, listen_for_many());
-    accept_always(&a);
-    turn();
-    connect_many(&a, clients);
+    begin_burst(&a, clients);
     let_it_come();
     close_owner(&a);
     for (int i = 0; i < CLIENTS; i++) {
