@@ -72,9 +72,33 @@ static void uring_unwatch(weir_io *base, weir_io_file *file)
     weir__slots_renew(&self->slots, file);
 }
 
+static void uring_cancel(weir_io *base, weir_io_op *op);
+
+static weir_io_op *take_what_the_kernel_has(weir_io_op **place)
+{
+    weir_io_op *op = *place;
+    if (op == NULL || !(op->state & WEIR_OP_AT_KERNEL))
+        return NULL;
+    *place = NULL;
+    return op;
+}
+
+static void end_at_kernel(weir_uring *self, weir_io_op **place, weir_io_op *op)
+{
+    if (op == NULL)
+        return;
+    *place = op;
+    uring_cancel(&self->base.base, op);
+}
+
+/* What the kernel has ends when the kernel says so. */
 static void lose(weir_uring *self, weir_io_file *file, int code)
 {
+    weir_io_op *in = take_what_the_kernel_has(&file->in);
+    weir_io_op *out = take_what_the_kernel_has(&file->out);
     weir__readiness_lose(&self->base, file, code);
+    end_at_kernel(self, &file->in, in);
+    end_at_kernel(self, &file->out, out);
     weir_log(WEIR_LOG_ERROR, "uring", "descriptor %d is lost: it cannot be watched: %s", file->fd,
              weir_error_text(code));
 }

@@ -80,10 +80,13 @@ static void prepare_send(weir_uring *self, struct io_uring_sqe *entry, const wei
     io_uring_prep_sendmsg(entry, op->file->fd, header, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* Room for pieces, and for the submission that they belong to: handing over in between would give
+ * the pieces' place to the next. */
 static bool has_room_to_gather(weir_uring *self)
 {
     unsigned room = sizeof self->pieces / sizeof *self->pieces - self->piece_count;
-    if (room >= FEW_PIECES && self->header_count < WEIR_URING_HEADERS)
+    if (self->is_open && io_uring_sq_space_left(&self->ring) > 0 && room >= FEW_PIECES &&
+        self->header_count < WEIR_URING_HEADERS)
         return true;
     return weir__uring_enter(self, 0) == 0 && self->piece_count == 0;
 }

@@ -69,6 +69,12 @@ static unsigned take_back(weir_uring *self, weir_io_op *op)
     return state;
 }
 
+/* What was cancelled because its file is lost says so. */
+static int last_word(const weir_io_op *op, int code)
+{
+    return code == -ECANCELED && op->file->error < 0 ? op->file->error : code;
+}
+
 /* Whether the kernel does not want to perform this one: then the engine finds out why. */
 static bool is_refusal(int code)
 {
@@ -116,7 +122,7 @@ static void finish_in(weir_uring *self, weir_io_op *op, int code)
 {
     weir__op_disarm(op);
     weir__uring_end_batch(self);
-    weir__op_tell(&self->base.base, op, &(weir_io_result){ .code = code });
+    weir__op_tell(&self->base.base, op, &(weir_io_result){ .code = last_word(op, code) });
 }
 
 /* The way in ----------------------------------------------------------------------------------- */
@@ -286,22 +292,27 @@ static void send_again(weir_uring *self, weir_io_op *op)
         weir__op_finish(&self->base.base, op, code);
 }
 
+/* Whether nothing was sent, and that is not the last word. */
+static bool is_undone(unsigned state, int code)
+{
+    return is_refusal(code) || code == -EINTR || (state & WEIR_OP_WAITS && code >= 0);
+}
+
 static void complete_out(weir_uring *self, weir_io_op *op, int code)
 {
     if (waits_for_answer(op, code))
         return;
     unsigned state = take_back(self, op);
-    bool is_undone = is_refusal(code) || code == -EINTR || (state & WEIR_OP_WAITS && code >= 0);
-    if (is_undone && state & WEIR_OP_CANCELLED)
-        weir__op_finish(&self->base.base, op, -ECANCELED);
+    if (is_undone(state, code) && state & WEIR_OP_CANCELLED)
+        weir__op_finish(&self->base.base, op, last_word(op, -ECANCELED));
     else if (state & WEIR_OP_WAITS && code >= 0)
         send_again(self, op);
     else if (code == -EAGAIN && op->kind == WEIR_IO_SEND && weir__uring_wait_for_room(self, op))
         return;
-    else if (is_undone && op->kind == WEIR_IO_SEND)
+    else if (is_undone(state, code) && op->kind == WEIR_IO_SEND)
         refuse(self, op);
     else
-        weir__op_finish(&self->base.base, op, code);
+        weir__op_finish(&self->base.base, op, last_word(op, code));
 }
 
 /* While an operation is on its way from one state to the next the kernel does not find it. */
@@ -344,6 +355,8 @@ void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigne
 void weir__uring_salvage(weir_uring *self, weir_io_op *op, int code, unsigned flags)
 {
     if (weir__op_is_out(op)) {
+        if (is_undone(op->state, code))
+            return; /* as if it were still there */
         take_back(self, op);
         weir__op_finish_later(&self->base.base, op, code);
     } else if (op->kind == WEIR_IO_RECEIVE && code > 0) {

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What the kernel refuses of io_uring. */
-#include "io/ops.h"
-
-static bool is_uring(void)
-{
-    return current == &backends[URING];
-}
+#include "io/rings.h"
 
 /* Each call that can fail does, in turn: a code, and nothing is left. */
 static void opening_fails_at_every_call(void **state)
@@ -77,6 +72,24 @@ static void who_starts_a_loop_is_told_that_it_has_no_ring(void **state)
     weir_group_free(group);
 }
 
+/* The kernel has no ring of buffers for it: then it tries, as other backends do. */
+static void without_buffers_it_receives_all_the_same(void)
+{
+    harness_fail_nth("io_uring_register", 1, -EINVAL);
+    open_small(0, 0, 0);
+    assert_int_equal(harness_fail_end(), 1);
+    assert_null(weir__uring_of(io)->buffers.ring);
+    owner a = { .name = "a" };
+    int peer = receive_from_peer(&a);
+    write_all(peer, pattern(30000), 30000);
+    TURN_UNTIL(a.received_length == 30000);
+    assert_received(&a, pattern(30000), 30000);
+    for (int i = 0; i < 3; i++)
+        turn();
+    assert_quiet();
+    end_pair(&a, peer);
+}
+
 /* A ring that is of no use any more -------------------------------------------------------------
  */
 
@@ -95,11 +108,8 @@ static void break_ring(void)
     assert_int_equal(io->type->poll(io, 0), -EBADF);
 }
 
-static void what_came_before_the_ring_broke_is_told(void **state)
+static void what_came_before_the_ring_broke_is_told(void)
 {
-    (void)state;
-    if (!is_uring())
-        skip();
     owner a = { .name = "a" }, b = { .name = "b" }, c = { .name = "c" };
     int peer = own_half_of_pair(&a), c_peer = own_half_of_pair(&c);
     own(&b, listen_on_loopback());
@@ -134,11 +144,8 @@ static void what_came_before_the_ring_broke_is_told(void **state)
     close(c_peer);
 }
 
-static void a_send_under_way_is_lost_with_its_file(void **state)
+static void a_send_under_way_is_lost_with_its_file(void)
 {
-    (void)state;
-    if (!is_uring())
-        skip();
     owner a = { .name = "a" };
     int peer = own_half_of_pair(&a);
     fill(a.file.fd);
@@ -156,15 +163,34 @@ static void a_send_under_way_is_lost_with_its_file(void **state)
     close(peer);
 }
 
-static void what_was_cancelled_is_cancelled(void **state)
+/* That there is room was all that the kernel had found out: it is no number of bytes. */
+static void what_waited_for_room_was_not_sent(void)
 {
-    (void)state;
-    if (!is_uring())
-        skip();
     owner a = { .name = "a" };
     int peer = own_half_of_pair(&a);
-    receive_always(&a);
-    turn();
+    fill(a.file.fd);
+    assert_int_equal(send_bytes(&a, "twelve bytes", 12), WEIR_IO_PENDING);
+    for (int i = 0; i < 3; i++)
+        turn();
+    assert_story("");
+    drain(peer);
+    while (!has_results())
+        assert_true(poll_for(io, SECOND_NS / 100) >= 0);
+    receive_always(&a); /* there is something to hand over */
+    harness_fail_nth("io_uring_enter", 1, -EBADF);
+    io->type->flush(io);
+    assert_int_equal(harness_fail_end(), 1);
+    rebuild();
+    TURN_UNTIL(a.out.finals == 1 && a.in.finals == 1);
+    assert_int_equal(a.out.last, -EIO);
+    assert_int_equal(a.in.last, -EIO);
+    end_pair(&a, peer);
+}
+
+static void what_was_cancelled_is_cancelled(void)
+{
+    owner a = { .name = "a" };
+    int peer = receive_from_peer(&a);
     cancel(&a.in);
     break_ring();
     rebuild();
@@ -174,15 +200,10 @@ static void what_was_cancelled_is_cancelled(void **state)
     close(peer);
 }
 
-static void a_ring_that_cannot_be_made_is_tried_again(void **state)
+static void a_ring_that_cannot_be_made_is_tried_again(void)
 {
-    (void)state;
-    if (!is_uring())
-        skip();
     owner a = { .name = "a" };
-    int peer = own_half_of_pair(&a);
-    receive_always(&a);
-    turn();
+    int peer = receive_from_peer(&a);
     break_ring();
     harness_fail_nth("io_uring_setup", 1, -ENOMEM);
     assert_int_equal(io->type->rebuild(io), -ENOMEM);
@@ -191,19 +212,14 @@ static void a_ring_that_cannot_be_made_is_tried_again(void **state)
     rebuild();
     write_all(peer, "hello", 5);
     TURN_UNTIL(a.received_length == 5);
-    story_length = 0;
-    close_owner(&a);
-    close(peer);
+    end_pair(&a, peer);
 }
 
 /* The kernel has no room just now -----------------------------------------------------------------
  */
 
-static void what_passes_is_no_reason_to_rebuild(void **state)
+static void what_passes_is_no_reason_to_rebuild(void)
 {
-    (void)state;
-    if (!is_uring())
-        skip();
     static const int codes[] = { -EAGAIN, -EBUSY, -ENOMEM, -EINTR };
     owner a = { .name = "a" };
     int peer = own_half_of_pair(&a);
@@ -217,9 +233,7 @@ static void what_passes_is_no_reason_to_rebuild(void **state)
         TURN_UNTIL(a.received_length == i + 1);
     }
     assert_int_equal(value_of(&counters.rebuilds), 0);
-    story_length = 0;
-    close_owner(&a);
-    close(peer);
+    end_pair(&a, peer);
 }
 
 static int fail_enter(void *arg, const char *call, size_t *length)
@@ -230,19 +244,11 @@ static int fail_enter(void *arg, const char *call, size_t *length)
 }
 
 /* The queue is full, and the kernel does not take it: cancelling waits for the next turn. */
-static void a_cancel_that_finds_no_room_is_not_forgotten(void **state)
+static void a_cancel_that_finds_no_room_is_not_forgotten(void)
 {
-    (void)state;
-    if (!is_uring())
-        skip();
     enum { MANY = 600 }; /* more than the queue holds */
     int peers[MANY];
-    owner *all = calloc(MANY, sizeof *all);
-    for (int i = 0; i < MANY; i++) {
-        all[i].name = "";
-        peers[i] = own_half_of_pair(&all[i]);
-        receive_always(&all[i]);
-    }
+    owner *all = receive_from_peers(peers, MANY);
     turn();
     weir_fault_set(fail_enter, NULL);
     for (int i = 0; i < MANY; i++)
@@ -252,39 +258,68 @@ static void a_cancel_that_finds_no_room_is_not_forgotten(void **state)
         TURN_UNTIL(all[i].in.finals == 1);
         assert_int_equal(all[i].in.last, -ECANCELED);
         story_length = 0;
-        disown(&all[i]);
-        close(peers[i]);
     }
-    free(all);
+    end_pairs(all, peers, MANY);
 }
 
 /* The same when it is submitted: it fails, or is done without the kernel's help. */
-static void a_submit_that_finds_no_room_ends(void **state)
+static void a_submit_that_finds_no_room_ends(void)
 {
-    (void)state;
-    if (!is_uring())
-        skip();
     enum { MANY = 600 };
     int peers[MANY], pending = 0;
-    owner *all = calloc(MANY, sizeof *all);
     weir_fault_set(fail_enter, NULL);
-    for (int i = 0; i < MANY; i++) {
-        all[i].name = "";
-        peers[i] = own_half_of_pair(&all[i]);
-        receive_always(&all[i]);
-    }
+    owner *all = receive_from_peers(peers, MANY);
     weir_fault_set(NULL, NULL);
     turn();
     turn();
     for (int i = 0; i < MANY; i++) {
         pending += all[i].in.is_pending;
         assert_true(all[i].in.is_pending || all[i].in.last == -EAGAIN);
-        story_length = 0;
-        close_owner(&all[i]);
-        close(peers[i]);
     }
     assert_in_range(pending, 100, MANY - 1);
-    free(all);
+    end_pairs(all, peers, MANY);
+}
+
+/* One file cannot be watched any more, and the kernel is at its other operations: they end when it
+ * says so, and then it is not at them any more. */
+static void what_the_kernel_has_of_a_lost_file_ends_later(void)
+{
+    open_small(1, 0, 0);
+    owner a = { .name = "a" }, b = { .name = "b" };
+    owner *const both[] = { &a, &b };
+    int peers[2];
+    for (size_t i = 0; i < 2; i++) {
+        peers[i] = receive_from_peer(both[i]);
+        fill(both[i]->file.fd);
+        assert_int_equal(send_bytes(both[i], "x", 1), WEIR_IO_PENDING);
+        watch_level(both[i], WEIR_IO_READABLE);
+        for (int turns = 0; turns < 3; turns++)
+            turn();
+    }
+    for (size_t i = 0; i < 2; i++)
+        write_all(peers[i], "x", 1);
+    while (poll_for(io, SECOND_NS / 100) < 4) {
+    }
+    harness_log_begin(WEIR_LOG_OFF);
+    weir_fault_set(fail_enter, NULL);
+    in_complete++;
+    io->type->complete(io);
+    in_complete--;
+    weir_fault_set(NULL, NULL);
+    harness_log_end();
+    owner *lost = a.file.error < 0 ? &a : &b;
+    assert_int_equal(lost->file.error, -EAGAIN);
+    assert_true(lost->in.is_pending && lost->out.is_pending);
+    TURN_UNTIL(lost->in.finals == 1 && lost->out.finals == 1 && lost->level.finals == 1);
+    assert_int_equal(lost->in.last, -EAGAIN);
+    assert_int_equal(lost->out.last, -EAGAIN);
+    assert_int_equal(lost->level.last, -EAGAIN);
+    write_all(peers[lost == &b], "y", 1);
+    wait_for(lost, POLLIN);
+    turn();
+    assert_int_equal(pending_bytes(lost->file.fd), 1);
+    end_pair(&a, peers[0]);
+    end_pair(&b, peers[1]);
 }
 
 int main(void)
@@ -292,18 +327,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         weir_case(opening_fails_at_every_call),
         weir_case(who_starts_a_loop_is_told_that_it_has_no_ring),
-        io_case_over(URING, "what_came_before_the_ring_broke_is_told",
-                     what_came_before_the_ring_broke_is_told),
-        io_case_over(URING, "a_send_under_way_is_lost_with_its_file",
-                     a_send_under_way_is_lost_with_its_file),
-        io_case_over(URING, "what_was_cancelled_is_cancelled", what_was_cancelled_is_cancelled),
-        io_case_over(URING, "a_ring_that_cannot_be_made_is_tried_again",
-                     a_ring_that_cannot_be_made_is_tried_again),
-        io_case_over(URING, "what_passes_is_no_reason_to_rebuild",
-                     what_passes_is_no_reason_to_rebuild),
-        io_case_over(URING, "a_cancel_that_finds_no_room_is_not_forgotten",
-                     a_cancel_that_finds_no_room_is_not_forgotten),
-        io_case_over(URING, "a_submit_that_finds_no_room_ends", a_submit_that_finds_no_room_ends),
+        uring_case(without_buffers_it_receives_all_the_same),
+        uring_case(what_came_before_the_ring_broke_is_told),
+        uring_case(a_send_under_way_is_lost_with_its_file),
+        uring_case(what_waited_for_room_was_not_sent),
+        uring_case(what_was_cancelled_is_cancelled),
+        uring_case(a_ring_that_cannot_be_made_is_tried_again),
+        uring_case(what_passes_is_no_reason_to_rebuild),
+        uring_case(a_cancel_that_finds_no_room_is_not_forgotten),
+        uring_case(a_submit_that_finds_no_room_ends),
+        uring_case(what_the_kernel_has_of_a_lost_file_ends_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

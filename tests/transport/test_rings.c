@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/* What the users of channels see of the memory behind a backend: of its buffers, which they may
+ * hold longer than it lives, and of rings that cannot be had. */
+#include "transport/sockets.h"
+
+#include <weir/fault.h>
+
+/* What is held ----------------------------------------------------------------------------------
+ */
+
+#define MOST_HELD 2048
+
+typedef struct holder {
+    weir_msg *held[MOST_HELD];
+    size_t count;
+    atomic_size_t bytes;
+    size_t expected; /* that the thread which releases them finds */
+    bool is_wrong;
+} holder;
+
+static void hold(weir_ctx *ctx, weir_msg *msg)
+{
+    holder *self = weir_ctx_arg(ctx);
+    assert_true(self->count < MOST_HELD);
+    self->held[self->count++] = msg;
+    atomic_fetch_add(&self->bytes, weir_buf_readable((weir_buf *)msg));
+}
+
+static const weir_handler_type holds = { .name = "holder", .on_read = hold };
+
+static void *look_and_release(void *arg)
+{
+    holder *self = arg;
+    size_t at = 0;
+    for (size_t i = 0; i < self->count; i++) {
+        weir_buf *buf = (weir_buf *)self->held[i];
+        size_t length = weir_buf_readable(buf);
+        const uint8_t *bytes = weir_buf_peek(buf, weir_buf_reader(buf), length);
+        self->is_wrong |= bytes == NULL || !is_pattern(bytes, at, length);
+        at += length;
+        weir_buf_release(buf);
+    }
+    self->is_wrong |= at != self->expected;
+    return NULL;
+}
+
+/* Short ones, which io_uring copies, and long ones, which are its own buffers, more than it has. */
+static void what_is_held_outlives_its_loop(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = { 10, 5000, 900, MIB, 1 };
+    static holder self;
+    pthread_t thread;
+    int peer;
+    memset(&self, 0, sizeof self);
+    weir_channel *channel = half_pair(TCP, NULL, &peer);
+    assert_int_equal(
+        weir_pipeline_add_last(weir_channel_pipeline(channel), "holder", &holds, &self), 0);
+    assert_int_equal(register_it(channel), 0);
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+        peer_send_pattern(peer, self.expected, lengths[i]);
+        self.expected += lengths[i];
+        WAIT_FOR(atomic_load(&self.bytes) == self.expected);
+    }
+    end_channel(channel);
+    close(peer);
+    end_group(group);
+    group = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, look_and_release, &self), 0);
+    pthread_join(thread, NULL);
+    assert_false(self.is_wrong);
+}
+
+/* Rings that cannot be had ----------------------------------------------------------------------
+ */
+
+enum { LOOPS = 12, RINGS = 10 };
+
+static int refuse_more_rings(void *arg, const char *call, size_t *length)
+{
+    (void)length;
+    bool is_ring = strcmp(call, "io_uring_setup") == 0;
+    return is_ring && atomic_fetch_add((atomic_int *)arg, 1) >= RINGS ? -ENOMEM : 0;
+}
+
+/* Whoever brings a channel to a loop that has no ring is told that it failed, the others go on. */
+static void a_channel_is_told_that_its_loop_has_no_ring(void **state)
+{
+    (void)state;
+    if (current->io != WEIR_IO_URING)
+        skip();
+    weir_group *many = NULL;
+    weir_group_config config = { .io = WEIR_IO_URING, .loops = LOOPS, .watchdog_ms = WEIR_OFF };
+    weir_channel *channels[LOOPS];
+    record seen[LOOPS] = { 0 };
+    int peers[LOOPS];
+    atomic_int rings = 0;
+    assert_int_equal(weir_group_new(&many, &config, NULL), 0);
+    weir_fault_set(refuse_more_rings, &rings);
+    for (size_t i = 0; i < LOOPS; i++) {
+        channels[i] = half_pair(TCP, &seen[i], &peers[i]);
+        weir_promise *promise = promise_of(channels[i]);
+        weir_group_register(many, channels[i], promise);
+        int code = outcome(promise);
+        assert_true(i < RINGS ? code == 0 : code < 0);
+    }
+    weir_fault_set(NULL, NULL);
+    for (size_t i = 0; i < LOOPS; i++) {
+        if (i < RINGS) {
+            peer_send(peers[i], "hello", 5);
+            WAIT_FOR(atomic_load(&seen[i].bytes) == 5);
+        }
+        end_channel(channels[i]);
+        close(peers[i]);
+    }
+    end_group(many);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        socket_cases(what_is_held_outlives_its_loop),
+        case_over(URING, "a_channel_is_told_that_its_loop_has_no_ring_uring",
+                  a_channel_is_told_that_its_loop_has_no_ring),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
