@@ -66,8 +66,11 @@ static void refuse(weir_channel *channel, int code)
 
 static int attach(weir_channel *channel, weir_loop *loop)
 {
-    if (!weir_executor_is_current(&loop->base))
-        return WEIR_ESHUTDOWN; /* it has ended, and somebody else performs what is left */
+    if (!weir_executor_is_current(&loop->base)) {
+        /* It has ended, and somebody else performs what is left; or it could not begin. */
+        int code = atomic_load_explicit(&loop->base.start_code, memory_order_relaxed);
+        return code < 0 ? code : WEIR_ESHUTDOWN;
+    }
     channel->resident.type = &weir__channel_resident_type;
     int code = weir__loop_add(loop, &channel->resident);
     if (code == 0 && channel->transport->attach != NULL) {

@@ -99,7 +99,8 @@ struct weir_executor {
 
     /* Any thread's. */
     _Atomic(int) state;
-    _Atomic(int) sleep; /* awake, asleep or woken: see executor.c */
+    _Atomic(int) sleep;      /* awake, asleep or woken: see executor.c */
+    _Atomic(int) start_code; /* why it could not be started the last time; 0: it could */
     weir_task_queue tasks;
     weir_task_queue tail_tasks;
     _Atomic(int64_t) quiet_ns, timeout_ns; /* of the shutdown */

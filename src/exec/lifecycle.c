@@ -272,6 +272,7 @@ static int try_start(weir_executor *executor, weir_task_queue *queue, weir_task 
                                                  memory_order_seq_cst, memory_order_seq_cst))
         return 0;
     int code = launch(executor);
+    atomic_store_explicit(&executor->start_code, code < 0 ? code : 0, memory_order_relaxed);
     if (code >= 0)
         return 0;
     /* Nobody else takes tasks from the queue, until the state goes back. */
