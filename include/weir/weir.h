@@ -20,6 +20,7 @@
 #include <weir/connection_pool.h>
 #include <weir/datagram.h>
 #include <weir/decoder.h>
+#include <weir/delimiter.h>
 #include <weir/descriptors.h>
 #include <weir/duplex.h>
 #include <weir/encoder.h>

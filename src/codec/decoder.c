@@ -442,6 +442,26 @@ static void wait_its_turn(weir_ctx *ctx, weir_decoder *decoder, weir_buf *buf)
     refuse(ctx, decoder);
 }
 
+/* What comes in pieces goes to who wants one run of memory as a copy. Takes the reference; NULL
+ * when there is no memory. */
+static weir_buf *as_one_run(const weir_decoder *decoder, weir_buf *buf)
+{
+    weir_buf *copy = NULL;
+    if (!weir_buf_is_composite(buf) || decoder->type->cumulation == WEIR_CUMULATION_CHAIN)
+        return buf;
+    weir_buf_copy(buf, weir_buf_reader(buf), weir_buf_readable(buf), &copy);
+    weir_buf_release(buf);
+    return copy;
+}
+
+static void give_up(weir_ctx *ctx, weir_decoder *decoder)
+{
+    decoder->is_over = true;
+    weir_ctx_fail(ctx, -ENOMEM, "no memory for what was read");
+    if (!decoder->is_removed)
+        weir_ctx_close(ctx, NULL);
+}
+
 void weir_decoder_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     weir_decoder *decoder = weir_ctx_state(ctx);
@@ -450,6 +470,8 @@ void weir_decoder_on_read(weir_ctx *ctx, weir_msg *msg)
         weir_ctx_fire_read(ctx, msg);
     else if (decoder->is_over)
         weir_buf_release(buf);
+    else if ((buf = as_one_run(decoder, buf)) == NULL)
+        give_up(ctx, decoder);
     else if (decoder->pass != NULL)
         wait_its_turn(ctx, decoder, buf);
     else

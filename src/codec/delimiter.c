@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/* Frames that end with certain bytes. */
+#include <weir/delimiter.h>
+
+#include <errno.h>
+#include <string.h>
+
+static const weir_delimiter line_ends[] = { WEIR_DELIMITER("\n"), WEIR_DELIMITER("\r\n") };
+
+typedef struct delimiter_decoder {
+    weir_decoder decoder;
+    const weir_delimiter *ends;
+    size_t end_count;
+    size_t longest;    /* end */
+    size_t looked_at;  /* of what is there, from the reader on */
+    bool is_skipping;  /* a frame that is too long */
+    bool has_one_last; /* all ends have the same last byte */
+} delimiter_decoder;
+
+/* The ends ------------------------------------------------------------------------------------- */
+
+static bool is_last_byte(const delimiter_decoder *self, uint8_t byte)
+{
+    for (size_t i = 0; i < self->end_count; i++) {
+        if ((uint8_t)self->ends[i].bytes[self->ends[i].length - 1] == byte)
+            return true;
+    }
+    return false;
+}
+
+/* The first of the bytes at [from, length) that an end may end with; `length` when there is none.
+ */
+static size_t find_last_byte(const delimiter_decoder *self, const uint8_t *bytes, size_t from,
+                             size_t length)
+{
+    if (self->has_one_last) {
+        const weir_delimiter *any = self->ends;
+        const uint8_t *found = memchr(bytes + from, any->bytes[any->length - 1], length - from);
+        return found != NULL ? (size_t)(found - bytes) : length;
+    }
+    while (from < length && !is_last_byte(self, bytes[from]))
+        from++;
+    return from;
+}
+
+/* How long the longest end is that so many bytes end with; 0: they do not end with one. */
+static size_t end_of(const delimiter_decoder *self, const uint8_t *bytes, size_t length)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < self->end_count; i++) {
+        const weir_delimiter *end = &self->ends[i];
+        if (end->length <= length && end->length > longest &&
+            memcmp(bytes + length - end->length, end->bytes, end->length) == 0)
+            longest = end->length;
+    }
+    return longest;
+}
+
+/* Looks on from where it stopped: how long the frame is with its end, 0 when that is not there. */
+static size_t find_frame(delimiter_decoder *self, const uint8_t *bytes, size_t there, size_t *end)
+{
+    size_t from = self->looked_at;
+    for (size_t at = from; at < there; at++) {
+        at = find_last_byte(self, bytes, at, there);
+        *end = at < there ? end_of(self, bytes, at + 1) : 0;
+        if (*end > 0) {
+            weir_decoder_looked(&self->decoder, at + 1 - from);
+            self->looked_at = 0;
+            return at + 1;
+        }
+    }
+    weir_decoder_looked(&self->decoder, there - from);
+    self->looked_at = there;
+    return 0;
+}
+
+/* Decoding ------------------------------------------------------------------------------------- */
+
+static void complain(weir_ctx *ctx)
+{
+    const weir_delimited *config = weir_ctx_arg(ctx);
+    weir_decoder_complain(ctx, WEIR_ELIMIT, "a %s is longer than %zu bytes",
+                          weir_ctx_type(ctx) == &weir_line_decoder ? "line" : "frame",
+                          config->max_length);
+}
+
+/* A frame that is too long: up to its end, whose length with it is `length`; 0: that is not there,
+ * and perhaps begins with the last bytes. */
+static weir_decoded skip(weir_ctx *ctx, delimiter_decoder *self, weir_buf *in, size_t length)
+{
+    const weir_delimited *config = weir_ctx_arg(ctx);
+    if (length > 0) {
+        self->is_skipping = false;
+        weir_buf_skip(in, length);
+        if (config->oversize == WEIR_OVERSIZE_SKIP_FIRST)
+            complain(ctx);
+        return WEIR_DECODED_SKIPPED;
+    }
+    self->is_skipping = true;
+    size_t left = weir_buf_readable(in), kept = self->longest - 1;
+    if (left <= kept)
+        return WEIR_DECODED_NOTHING;
+    weir_buf_skip(in, left - kept);
+    self->looked_at = kept;
+    return WEIR_DECODED_SKIPPED;
+}
+
+static weir_decoded too_long(weir_ctx *ctx, delimiter_decoder *self, weir_buf *in, size_t length)
+{
+    const weir_delimited *config = weir_ctx_arg(ctx);
+    if (config->oversize != WEIR_OVERSIZE_SKIP_FIRST)
+        complain(ctx);
+    if (config->oversize == WEIR_OVERSIZE_CLOSE)
+        return WEIR_DECODED_REFUSED;
+    return skip(ctx, self, in, length);
+}
+
+/* A frame of so many bytes, `end` of which are its end. */
+static weir_decoded give(weir_ctx *ctx, weir_buf *in, size_t length, size_t end, weir_msg **out)
+{
+    const weir_delimited *config = weir_ctx_arg(ctx);
+    weir_buf *frame;
+    if (weir_buf_retained_slice(in, weir_buf_reader(in), config->keeps_end ? length : length - end,
+                                &frame) < 0)
+        return weir_decoder_refuse(ctx, -ENOMEM, "no memory for a frame");
+    weir_buf_skip(in, length);
+    *out = &frame->msg;
+    return WEIR_DECODED_MESSAGE;
+}
+
+static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    delimiter_decoder *self = weir_ctx_state(ctx);
+    const weir_delimited *config = weir_ctx_arg(ctx);
+    size_t there = weir_buf_readable(in), end = 0;
+    const uint8_t *bytes = weir_buf_peek(in, weir_buf_reader(in), there);
+    size_t length = find_frame(self, bytes, there, &end);
+    if (self->is_skipping)
+        return skip(ctx, self, in, length);
+    /* Without its end, as much of it may belong to one as makes no whole one. */
+    if (length > 0 ? length - end > config->max_length
+                   : there >= config->max_length + self->longest)
+        return too_long(ctx, self, in, length);
+    return length > 0 ? give(ctx, in, length, end, out) : WEIR_DECODED_NOTHING;
+}
+
+static weir_decoded decode_last(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    delimiter_decoder *self = weir_ctx_state(ctx);
+    const weir_delimited *config = weir_ctx_arg(ctx);
+    weir_decoded decoded = decode(ctx, in, out);
+    size_t length = weir_buf_readable(in);
+    if (decoded != WEIR_DECODED_NOTHING || length == 0)
+        return decoded;
+    if (self->is_skipping)
+        return skip(ctx, self, in, length);
+    return length > config->max_length ? too_long(ctx, self, in, length)
+                                       : give(ctx, in, length, 0, out);
+}
+
+/* The handlers --------------------------------------------------------------------------------- */
+
+static const weir_decoder_type with_ends = { .decode = decode };
+static const weir_decoder_type with_stream = { .decode = decode, .decode_last = decode_last };
+
+static bool has_good_ends(const delimiter_decoder *self)
+{
+    bool is_good = self->ends != NULL && self->end_count > 0;
+    for (size_t i = 0; is_good && i < self->end_count; i++)
+        is_good = self->ends[i].bytes != NULL && self->ends[i].length > 0 &&
+                  self->ends[i].length <= WEIR_BUF_MAX / 2;
+    return is_good;
+}
+
+static void look_at_ends(delimiter_decoder *self)
+{
+    const weir_delimiter *first = self->ends;
+    self->has_one_last = true;
+    for (size_t i = 0; i < self->end_count; i++) {
+        const weir_delimiter *end = &self->ends[i];
+        self->longest = end->length > self->longest ? end->length : self->longest;
+        self->has_one_last = self->has_one_last &&
+                             end->bytes[end->length - 1] == first->bytes[first->length - 1];
+    }
+}
+
+static void begin(weir_ctx *ctx, const weir_delimiter *ends, size_t end_count)
+{
+    delimiter_decoder *self = weir_ctx_state(ctx);
+    const weir_delimited *config = weir_ctx_arg(ctx);
+    self->ends = ends;
+    self->end_count = end_count;
+    bool is_good = config != NULL && config->max_length > 0 &&
+                   config->max_length <= WEIR_BUF_MAX / 2 && has_good_ends(self);
+    weir_decoder_init(&self->decoder,
+                      is_good && config->ends_with_stream ? &with_stream : &with_ends);
+    if (!is_good) {
+        weir_ctx_fail(ctx, -EINVAL, "frames need a limit, and something that they end with");
+        return;
+    }
+    look_at_ends(self);
+    weir_decoder_set_max_message(&self->decoder, config->max_length + self->longest);
+}
+
+static void delimiter_added(weir_ctx *ctx)
+{
+    const weir_delimited *config = weir_ctx_arg(ctx);
+    begin(ctx, config != NULL ? config->ends : NULL, config != NULL ? config->end_count : 0);
+}
+
+static void line_added(weir_ctx *ctx)
+{
+    begin(ctx, line_ends, sizeof line_ends / sizeof *line_ends);
+}
+
+const weir_handler_type weir_delimiter_decoder = {
+    .name = "delimiter",
+    .state_size = sizeof(delimiter_decoder),
+    .added = delimiter_added,
+    WEIR_DECODER_CALLBACKS,
+    .takes_reads = &weir_buf_type,
+    .gives_reads = &weir_buf_type,
+};
+
+const weir_handler_type weir_line_decoder = {
+    .name = "line",
+    .state_size = sizeof(delimiter_decoder),
+    .added = line_added,
+    WEIR_DECODER_CALLBACKS,
+    .takes_reads = &weir_buf_type,
+    .gives_reads = &weir_buf_type,
+};
