@@ -80,6 +80,23 @@ static bool has_more(weir_channel *channel)
            atomic_load_explicit(&channel->missed, memory_order_seq_cst) != 0;
 }
 
+static void perform_missed_write(weir_channel *channel)
+{
+    if (!weir__channel_is_closing(channel))
+        weir__channel_lost(channel, atomic_load_explicit(&channel->lost, memory_order_relaxed));
+}
+
+/* Whoever has lost a write and goes on writing must not leave a gap: what he has pushed since then
+ * comes behind this. */
+static void look_for_missed_write(weir_channel *channel)
+{
+    if (atomic_load_explicit(&channel->missed, memory_order_seq_cst) & WEIR__MISSED_WRITE) {
+        atomic_fetch_and_explicit(&channel->missed, (uint8_t)~WEIR__MISSED_WRITE,
+                                  memory_order_seq_cst);
+        perform_missed_write(channel);
+    }
+}
+
 static void perform_missed(weir_channel *channel)
 {
     uint8_t missed = atomic_exchange_explicit(&channel->missed, 0, memory_order_seq_cst);
@@ -91,8 +108,8 @@ static void perform_missed(weir_channel *channel)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });
     if (missed & WEIR__MISSED_READ)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_READ });
-    if (missed & WEIR__MISSED_WRITE && !weir__channel_is_closing(channel))
-        weir__channel_lost(channel, atomic_load_explicit(&channel->lost, memory_order_relaxed));
+    if (missed & WEIR__MISSED_WRITE)
+        perform_missed_write(channel);
     if (missed & WEIR__MISSED_CLOSE)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_CLOSE });
 }
@@ -115,6 +132,7 @@ static bool perform(weir_channel *channel)
                 return false;
             continue;
         }
+        look_for_missed_write(channel);
         weir_call *call = WEIR_CONTAINER(channel->calls, weir_call, node);
         channel->calls = call->node.next;
         call->run(channel, call);

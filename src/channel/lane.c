@@ -110,8 +110,20 @@ static void count_away(weir_ctx *ctx, int step)
         weir__channel_set_pause(channel, WEIR__PAUSE_AWAY, false);
 }
 
+static void end_channel(weir_ctx *ctx, int code)
+{
+    weir_error error;
+    weir_channel *channel = ctx->channel;
+    if (weir__channel_is_closing(channel))
+        return;
+    weir_error_set(&error, code, ctx->type->name, "could not be reached on its executor: %s",
+                   weir_error_text(code));
+    weir__event_pass(ctx, &(weir_event){ .kind = WEIR_EV_ERROR, .error = &error });
+    weir__channel_close_now(channel, NULL);
+}
+
 /* The executor has ended, or there is no memory. What a handler was to see must not go past it
- * unseen, so that ends the channel; but that it has ended goes on. */
+ * unseen, or it would wait for that for ever: the channel ends. But that it has ended goes on. */
 static void not_delivered(weir_ctx *ctx, const weir_event *event, int code)
 {
     weir_error error;
@@ -120,9 +132,17 @@ static void not_delivered(weir_ctx *ctx, const weir_event *event, int code)
     case WEIR_EV_READ:
     case WEIR_EV_EVENT:
         weir_msg_release(event->msg);
-        weir_error_set(&error, code, ctx->type->name, "could not be reached on its executor: %s",
-                       weir_error_text(code));
-        weir__event_pass(ctx, &(weir_event){ .kind = WEIR_EV_ERROR, .error = &error });
+        end_channel(ctx, code);
+        break;
+    case WEIR_EV_REGISTERED:
+    case WEIR_EV_ACTIVE:
+    case WEIR_EV_READ_COMPLETE:
+    case WEIR_EV_WRITABILITY:
+        weir__event_pass(ctx, event);
+        end_channel(ctx, code);
+        break;
+    case WEIR_EV_ERROR:
+        weir__event_pass(ctx, event);
         weir__channel_close_now(channel, NULL);
         break;
     case WEIR_EV_ADDED:
@@ -130,6 +150,7 @@ static void not_delivered(weir_ctx *ctx, const weir_event *event, int code)
                        weir_error_text(code));
         weir__ctx_lane(ctx)->is_unknown = true;
         weir__ctx_added_failed(ctx, &error);
+        weir__channel_close_now(channel, NULL);
         break;
     case WEIR_EV_REMOVED:
         /* Nobody else can be using its state any more. */

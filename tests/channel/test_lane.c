@@ -854,6 +854,62 @@ static void any_allocation_may_fail_on_the_way_to_a_lane(void **state)
     assert_in_range(nth, 10, 1000);
 }
 
+static void answer_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    weir_ctx_write(ctx, msg, NULL);
+}
+
+static void answer_on_read_complete(weir_ctx *ctx)
+{
+    weir_ctx_flush(ctx);
+}
+
+/* Three numbers are answered there, with the n-th allocation failing: false when there were not
+ * that many. Either all answers come, or the first of them and then the end. */
+static bool answer_with_failure(unsigned nth)
+{
+    static const weir_handler_type answer_type = {
+        .name = "answer",
+        .on_read = answer_on_read,
+        .on_read_complete = answer_on_read_complete,
+    };
+    scene self;
+    weir_msg *msgs[3], *msg;
+    int came = 0;
+    bool is_in_order = true;
+    scene_begin(&self);
+    weir_handler_config config = { .type = &answer_type, .group = self.groups[0] };
+    for (int i = 0; i < 3; i++)
+        msgs[i] = number_new(i);
+    harness_fail_nth("alloc", nth, -ENOMEM);
+    int code = weir_pipeline_add(self.pipeline, &config, NULL);
+    for (int i = 0; i < 3; i++)
+        weir_embedded_write_inbound(self.embedded, msgs[i]);
+    pump(&self);
+    unsigned calls = harness_fail_end();
+    for (; (msg = weir_embedded_read_outbound(self.embedded)) != NULL; came++) {
+        is_in_order = is_in_order && ((number *)msg)->value == came;
+        weir_msg_release(msg);
+    }
+    bool is_open = weir_channel_is_open(weir_embedded_channel(self.embedded));
+    scene_end(&self);
+    if (!is_in_order || (code == 0 && is_open && came < 3))
+        fail_msg("allocation %u: %d answers, %sin order, %s", nth, came, is_in_order ? "" : "not ",
+                 is_open ? "open" : "closed");
+    return calls >= nth;
+}
+
+static void without_memory_answers_from_there_end_without_a_gap(void **state)
+{
+    (void)state;
+    unsigned nth = 1;
+    harness_log_begin(WEIR_LOG_WARN);
+    while (answer_with_failure(nth))
+        nth++;
+    harness_log_end();
+    assert_in_range(nth, 10, 1000);
+}
+
 /* Moves ---------------------------------------------------------------------------------------- */
 
 static void pass_deregister(weir_ctx *ctx, weir_promise *promise)
@@ -1527,6 +1583,7 @@ int main(void)
         weir_case(a_channel_whose_executor_has_ended_is_told_and_closes),
         weir_case(adding_to_an_executor_that_has_ended_raises_an_error),
         weir_case(any_allocation_may_fail_on_the_way_to_a_lane),
+        weir_case(without_memory_answers_from_there_end_without_a_gap),
         weir_case(two_moves_through_a_lane_both_come_to_an_end),
         weir_case(a_close_while_a_move_is_in_a_lane_ends_its_promise),
         weir_case(s011_a_job_on_another_thread_does_not_hold_up_the_loop),
