@@ -39,15 +39,21 @@ uint32_t weir__lane_mask(const weir_handler_type *type)
     return mask;
 }
 
+/* It has ended, or could not begin: whoever performs the last calls stands in for it. */
+static bool is_nobody(const weir_executor *executor)
+{
+    weir_executor_state state = weir_executor_get_state(executor);
+    return state == WEIR_EXECUTOR_TERMINATED || state == WEIR_EXECUTOR_NOT_STARTED;
+}
+
 bool weir__ctx_is_here(const weir_ctx *ctx)
 {
-    if (ctx->is_elsewhere)
-        return weir_executor_is_current(weir__ctx_lane(ctx)->executor) ||
-               weir_executor_get_state(weir__ctx_lane(ctx)->executor) == WEIR_EXECUTOR_TERMINATED;
-    /* On a loop that has ended, whoever performs the last calls stands in for it. */
-    weir_loop *loop = weir__channel_loop(ctx->channel);
+    if (ctx->is_elsewhere) {
+        const weir_executor *executor = weir__ctx_lane(ctx)->executor;
+        return weir_executor_is_current(executor) || is_nobody(executor);
+    }
     return weir__channel_is_mine(ctx->channel) ||
-           weir_executor_get_state(&loop->base) == WEIR_EXECUTOR_TERMINATED;
+           is_nobody(&weir__channel_loop(ctx->channel)->base);
 }
 
 bool weir__ctx_fail_added(weir_ctx *ctx, const weir_error *error)
