@@ -274,7 +274,8 @@ static void run_descriptors(world *self)
     close_client(self, who);
 }
 
-/* Between the client and the server is one who does not look at the bytes. ---------------------- */
+/* Between the client and the server is one who does not look at the bytes. ----------------------
+ */
 
 typedef struct middle {
     world *all;
@@ -420,7 +421,8 @@ static void run_relay(world *self)
     end_server(self, front);
 }
 
-/* Datagrams: each may be lost, none may be wrong. ------------------------------------------------ */
+/* Datagrams: each may be lost, none may be wrong. ------------------------------------------------
+ */
 
 typedef struct receiver {
     weir_channel *channel;

@@ -25,8 +25,8 @@ extern const scenario scenarios[]; /* the last one has no name */
 /*
  * Plays a scenario, which does its work and undoes it: 0 when all of it went well, or the code of
  * the first step that did not. Either way every promise that was made is complete, every byte that
- * came is one that was sent, in order, and nothing is left; what does not hold ends the process with
- * a line on standard error.
+ * came is one that was sent, in order, and nothing is left; what does not hold ends the process
+ * with a line on standard error.
  */
 int play(const scenario *what, const setting *how);
 

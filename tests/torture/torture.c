@@ -26,7 +26,8 @@ enum {
 typedef struct shared {
     atomic_uint count; /* of calls */
     char names[MOST_CALLS][NAME_SIZE];
-    atomic_uint missed; /* cases in which the call was not made as often: with threads that happens */
+    atomic_uint
+        missed; /* cases in which the call was not made as often: with threads that happens */
 } shared;
 
 static shared *seen;
@@ -74,8 +75,7 @@ static int count_call(void *arg, const char *call, size_t *length)
 static int fail_call(void *arg, const char *call, size_t *length)
 {
     (void)arg;
-    if (strcmp(call, hook.failing.call) != 0 ||
-        atomic_fetch_add(&hook.made, 1) != hook.failing.nth)
+    if (strcmp(call, hook.failing.call) != 0 || atomic_fetch_add(&hook.made, 1) != hook.failing.nth)
         return 0;
     if (hook.is_shown)
         show_place();
@@ -170,12 +170,12 @@ static pid_t wait_for_child(int *status)
 /* All of it ------------------------------------------------------------------------------------ */
 
 typedef struct options {
-    const char *scenario;    /* NULL: all */
-    const char *io;          /* NULL: all there are */
+    const char *scenario;     /* NULL: all */
+    const char *io;           /* NULL: all there are */
     bool is_with, is_without; /* threads; neither: both */
-    fault_case only;         /* the case to replay; without a fault: all */
-    unsigned sample;         /* how many cases of each scenario; 0: all */
-    unsigned times;          /* each case */
+    fault_case only;          /* the case to replay; without a fault: all */
+    unsigned sample;          /* how many cases of each scenario; 0: all */
+    unsigned times;           /* each case */
     unsigned jobs;
 } options;
 
@@ -390,12 +390,14 @@ int main(int argc, char **argv)
         unsigned backend;
         bool has_threads;
     } settings[] = {
-        { "epoll", ON_EPOLL, false }, { "uring", ON_URING, false },      { "epoll", ON_EPOLL, true },
-        { "uring", ON_URING, true },  { "blocking", ON_BLOCKING, true },
+        { "epoll", ON_EPOLL, false },      { "uring", ON_URING, false },
+        { "epoll", ON_EPOLL, true },       { "uring", ON_URING, true },
+        { "blocking", ON_BLOCKING, true },
     };
     if (!parse(argc, argv)) {
-        fprintf(stderr, "usage: weir-torture [--scenario NAME] [--io KIND] [--threads|--no-threads] "
-                        "[--fail CALL:NTH:FAULT] [--times N] [--sample N] [--jobs N]\n");
+        fprintf(stderr,
+                "usage: weir-torture [--scenario NAME] [--io KIND] [--threads|--no-threads] "
+                "[--fail CALL:NTH:FAULT] [--times N] [--sample N] [--jobs N]\n");
         return 2;
     }
     is_terminal = isatty(STDERR_FILENO);

@@ -230,11 +230,15 @@ static void client_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     client *self = weir_ctx_arg(ctx);
     weir_buf *buf = bytes_of(msg);
-    size_t came = self->came;
-    uint8_t byte;
+    size_t came = self->came, length;
+    uint8_t bytes[4096];
     MUST(came + weir_buf_readable(buf) <= self->sent);
-    while (weir_buf_read_u8(buf, &byte) == 0)
-        MUST(byte == byte_at(came++));
+    while ((length = weir_buf_readable(buf)) > 0) {
+        length = length < sizeof bytes ? length : sizeof bytes;
+        MUST(weir_buf_read_bytes(buf, bytes, length) == 0);
+        for (size_t i = 0; i < length; i++)
+            MUST(bytes[i] == byte_at(came++));
+    }
     weir_msg_release(msg);
     self->came = came;
     if (self->there != NULL && came >= self->until)

@@ -34,7 +34,7 @@ typedef struct client {
     weir_promise *written; /* the last write */
     atomic_size_t sent;
     atomic_size_t came;
-    atomic_size_t until;          /* the future below is complete when so many have come, or none will */
+    atomic_size_t until; /* the future below is complete when so many have come, or none will */
     _Atomic(weir_promise *) there; /* NULL: nobody waits */
     atomic_int closed_count;
 } client;
@@ -47,7 +47,7 @@ typedef struct world {
     weir_group *boss, *workers, *clients; /* without threads one and the same */
     weir_group *helpers;                  /* plain executors, if somebody needs them */
     weir_server *server;
-    client one, other; /* here, as their channels may live as long */
+    client one, other;                   /* here, as their channels may live as long */
     char address[WEIR_ADDRESS_TEXT_MAX]; /* the server's, for clients */
     weir_promise *promises[MOST_PROMISES];
     int promise_count;
@@ -82,7 +82,8 @@ void shut_down(world *self);
 
 /* The server ----------------------------------------------------------------------------------- */
 
-/* A server of `config` (its groups come from the world) at an address, which is then the world's. */
+/* A server of `config` (its groups come from the world) at an address, which is then the world's.
+ */
 void serve_with(world *self, weir_server **server, weir_server_config *config, const char *address);
 
 /* One that sends back what it gets; the handler runs on the helpers if there are any. */
