@@ -89,15 +89,23 @@ void begin_world(world *self, const setting *how)
     }
 }
 
-/* The loops first: their channels' handlers may run on the helpers. */
-static void each_group(world *self, void (*visit)(world *self, weir_group *group))
+typedef void (*group_fn)(world *self, weir_group *group);
+
+static void visit(world *self, weir_group *group, group_fn fn)
 {
-    weir_group *const all[] = { self->clients, self->boss, self->workers, self->helpers };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        bool is_known = i > 0 && all[i] == all[0];
-        if (all[i] != NULL && !is_known)
-            visit(self, all[i]);
+    if (group != NULL)
+        fn(self, group);
+}
+
+/* The loops first: their channels' handlers may run on the helpers. */
+static void each_group(world *self, group_fn fn)
+{
+    visit(self, self->clients, fn);
+    if (self->how.has_threads) {
+        visit(self, self->boss, fn);
+        visit(self, self->workers, fn);
     }
+    visit(self, self->helpers, fn);
 }
 
 static void shut_group_down(world *self, weir_group *group)
