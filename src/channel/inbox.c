@@ -231,6 +231,20 @@ static bool is_too_much(const weir_channel *channel, const weir_event *event)
            atomic_load_explicit(&channel->inbox_bytes, memory_order_relaxed) > most;
 }
 
+/* What a handler elsewhere passes on must not follow something that was lost: the channel is being
+ * closed for that. */
+static bool is_behind_a_loss(const weir_ctx *from, const weir_event *event)
+{
+    return from != NULL && event->kind == WEIR_EV_READ && weir__ctx_lane(from)->is_losing;
+}
+
+static void drop_for_memory(weir_channel *channel, const weir_ctx *from, const weir_event *event)
+{
+    if (from != NULL && event->kind == WEIR_EV_READ)
+        weir__ctx_lane(from)->is_losing = true;
+    weir__event_drop(channel, event, -ENOMEM);
+}
+
 /* NULL when it cannot be carried, and then it has been dropped. */
 static weir_call *new_event_call(weir_channel *channel, weir_ctx *from, const weir_event *event,
                                  bool flushes)
@@ -239,10 +253,14 @@ static weir_call *new_event_call(weir_channel *channel, weir_ctx *from, const we
         weir__event_drop(channel, event, WEIR_ELIMIT);
         return NULL;
     }
+    if (is_behind_a_loss(from, event)) {
+        weir_msg_release(event->msg);
+        return NULL;
+    }
     event_call *self = weir__alloc(sizeof *self + weir__event_room(event));
     if (self == NULL) {
         if (from == NULL || !weir__lane_goes_on(from, event))
-            weir__event_drop(channel, event, -ENOMEM);
+            drop_for_memory(channel, from, event);
         return NULL;
     }
     *self = (event_call){ .call.run = run_event, .from = from, .flushes = flushes };

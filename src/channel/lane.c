@@ -136,6 +136,10 @@ static void not_delivered(weir_ctx *ctx, const weir_event *event, int code)
     weir_channel *channel = ctx->channel;
     switch (event->kind) {
     case WEIR_EV_READ:
+        weir__ctx_lane(ctx)->is_missing = true;
+        weir_msg_release(event->msg);
+        end_channel(ctx, code);
+        break;
     case WEIR_EV_EVENT:
         weir_msg_release(event->msg);
         end_channel(ctx, code);
@@ -282,6 +286,10 @@ static weir_parcel *new_parcel(weir_ctx *ctx, const weir_event *event)
 
 void weir__lane_send(weir_ctx *ctx, const weir_event *event)
 {
+    if (event->kind == WEIR_EV_READ && weir__ctx_lane(ctx)->is_missing) {
+        weir_msg_release(event->msg); /* the channel is being closed for the one before */
+        return;
+    }
     weir_parcel *parcel = new_parcel(ctx, event);
     if (parcel == NULL) {
         not_delivered(ctx, event, -ENOMEM);
