@@ -86,15 +86,13 @@ static void perform_missed_write(weir_channel *channel)
         weir__channel_lost(channel, atomic_load_explicit(&channel->lost, memory_order_relaxed));
 }
 
-/* Whoever has lost a write and goes on writing must not leave a gap: what he has pushed since then
- * comes behind this. */
+/* Whoever has lost a write to a stream and goes on writing must not leave a gap: what he has pushed
+ * since then comes behind this. */
 static void look_for_missed_write(weir_channel *channel)
 {
-    if (atomic_load_explicit(&channel->missed, memory_order_seq_cst) & WEIR__MISSED_WRITE) {
-        atomic_fetch_and_explicit(&channel->missed, (uint8_t)~WEIR__MISSED_WRITE,
-                                  memory_order_seq_cst);
+    uint8_t missed = atomic_load_explicit(&channel->missed, memory_order_seq_cst);
+    if (missed & WEIR__MISSED_WRITE && channel->transport->is_stream)
         perform_missed_write(channel);
-    }
 }
 
 static void perform_missed(weir_channel *channel)
