@@ -2,13 +2,11 @@
 /* Fuzzes buffers: sequences of operations against a model that knows who shares what. */
 #include "buf/input.h"
 #include "buf/world.h"
+#include "fuzz.h"
 
 #include <weir/alloc.h>
 #include <weir/fault.h>
-#include <weir/leak.h>
 #include <weir/pool.h>
-
-#include <stdlib.h>
 
 typedef struct operation {
     const char *name;
@@ -27,18 +25,11 @@ static const operation operations[] = {
 #define STATES 128
 static uint8_t seen[OPERATION_COUNT][STATES] __attribute__((section("__libfuzzer_extra_counters")));
 
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
-    is_tracing = getenv("WEIR_FUZZ_TRACE") != NULL;
-    /* A stack for every message costs more than all the rest, and the counters show a leak. */
-    if (getenv("WEIR_LEAK") == NULL)
-        weir_leak_set_mode(WEIR_LEAK_OFF);
-    weir_buf_release(weir_buf_new(0)); /* the thread's pool exists from here on */
+    is_tracing = fuzz_begin();
     return 0;
 }
 

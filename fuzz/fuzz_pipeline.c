@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Fuzzes pipelines: handlers that do, inside any of their callbacks, whatever the input says, and
  * what must hold of their lives, their messages and their promises all the same. */
+#include "fuzz.h"
+
 #include <weir/embedded.h>
 #include <weir/weir.h>
 
@@ -503,17 +505,11 @@ static void check_ends(void)
     }
 }
 
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
-    is_tracing = getenv("WEIR_FUZZ_TRACE") != NULL;
-    weir_leak_set_mode(WEIR_LEAK_OFF);
-    weir_log_set(WEIR_LOG_OFF, NULL, NULL);
-    weir_buf_release(weir_buf_new(0)); /* the thread's pool exists from here on */
+    is_tracing = fuzz_begin();
     return 0;
 }
 

@@ -80,6 +80,21 @@ static bool has_more(weir_channel *channel)
            atomic_load_explicit(&channel->missed, memory_order_seq_cst) != 0;
 }
 
+static void perform_missed_write(weir_channel *channel)
+{
+    if (!weir__channel_is_closing(channel))
+        weir__channel_lost(channel, atomic_load_explicit(&channel->lost, memory_order_relaxed));
+}
+
+/* Whoever has lost a write to a stream and goes on writing must not leave a gap: what he has pushed
+ * since then comes behind this. */
+static void look_for_missed_write(weir_channel *channel)
+{
+    uint8_t missed = atomic_load_explicit(&channel->missed, memory_order_seq_cst);
+    if (missed & WEIR__MISSED_WRITE && channel->transport->is_stream)
+        perform_missed_write(channel);
+}
+
 static void perform_missed(weir_channel *channel)
 {
     uint8_t missed = atomic_exchange_explicit(&channel->missed, 0, memory_order_seq_cst);
@@ -91,8 +106,8 @@ static void perform_missed(weir_channel *channel)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });
     if (missed & WEIR__MISSED_READ)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_READ });
-    if (missed & WEIR__MISSED_WRITE && !weir__channel_is_closing(channel))
-        weir__channel_lost(channel, atomic_load_explicit(&channel->lost, memory_order_relaxed));
+    if (missed & WEIR__MISSED_WRITE)
+        perform_missed_write(channel);
     if (missed & WEIR__MISSED_CLOSE)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_CLOSE });
 }
@@ -115,6 +130,7 @@ static bool perform(weir_channel *channel)
                 return false;
             continue;
         }
+        look_for_missed_write(channel);
         weir_call *call = WEIR_CONTAINER(channel->calls, weir_call, node);
         channel->calls = call->node.next;
         call->run(channel, call);
@@ -213,6 +229,20 @@ static bool is_too_much(const weir_channel *channel, const weir_event *event)
            atomic_load_explicit(&channel->inbox_bytes, memory_order_relaxed) > most;
 }
 
+/* What a handler elsewhere passes on must not follow something that was lost: the channel is being
+ * closed for that. */
+static bool is_behind_a_loss(const weir_ctx *from, const weir_event *event)
+{
+    return from != NULL && event->kind == WEIR_EV_READ && weir__ctx_lane(from)->is_losing;
+}
+
+static void drop_for_memory(weir_channel *channel, const weir_ctx *from, const weir_event *event)
+{
+    if (from != NULL && event->kind == WEIR_EV_READ)
+        weir__ctx_lane(from)->is_losing = true;
+    weir__event_drop(channel, event, -ENOMEM);
+}
+
 /* NULL when it cannot be carried, and then it has been dropped. */
 static weir_call *new_event_call(weir_channel *channel, weir_ctx *from, const weir_event *event,
                                  bool flushes)
@@ -221,10 +251,14 @@ static weir_call *new_event_call(weir_channel *channel, weir_ctx *from, const we
         weir__event_drop(channel, event, WEIR_ELIMIT);
         return NULL;
     }
+    if (is_behind_a_loss(from, event)) {
+        weir_msg_release(event->msg);
+        return NULL;
+    }
     event_call *self = weir__alloc(sizeof *self + weir__event_room(event));
     if (self == NULL) {
         if (from == NULL || !weir__lane_goes_on(from, event))
-            weir__event_drop(channel, event, -ENOMEM);
+            drop_for_memory(channel, from, event);
         return NULL;
     }
     *self = (event_call){ .call.run = run_event, .from = from, .flushes = flushes };

@@ -39,15 +39,21 @@ uint32_t weir__lane_mask(const weir_handler_type *type)
     return mask;
 }
 
+/* It has ended, or could not begin: whoever performs the last calls stands in for it. */
+static bool is_nobody(const weir_executor *executor)
+{
+    weir_executor_state state = weir_executor_get_state(executor);
+    return state == WEIR_EXECUTOR_TERMINATED || state == WEIR_EXECUTOR_NOT_STARTED;
+}
+
 bool weir__ctx_is_here(const weir_ctx *ctx)
 {
-    if (ctx->is_elsewhere)
-        return weir_executor_is_current(weir__ctx_lane(ctx)->executor) ||
-               weir_executor_get_state(weir__ctx_lane(ctx)->executor) == WEIR_EXECUTOR_TERMINATED;
-    /* On a loop that has ended, whoever performs the last calls stands in for it. */
-    weir_loop *loop = weir__channel_loop(ctx->channel);
+    if (ctx->is_elsewhere) {
+        const weir_executor *executor = weir__ctx_lane(ctx)->executor;
+        return weir_executor_is_current(executor) || is_nobody(executor);
+    }
     return weir__channel_is_mine(ctx->channel) ||
-           weir_executor_get_state(&loop->base) == WEIR_EXECUTOR_TERMINATED;
+           is_nobody(&weir__channel_loop(ctx->channel)->base);
 }
 
 bool weir__ctx_fail_added(weir_ctx *ctx, const weir_error *error)
@@ -110,19 +116,43 @@ static void count_away(weir_ctx *ctx, int step)
         weir__channel_set_pause(channel, WEIR__PAUSE_AWAY, false);
 }
 
+static void end_channel(weir_ctx *ctx, int code)
+{
+    weir_error error;
+    weir_channel *channel = ctx->channel;
+    if (weir__channel_is_closing(channel))
+        return;
+    weir_error_set(&error, code, ctx->type->name, "could not be reached on its executor: %s",
+                   weir_error_text(code));
+    weir__event_pass(ctx, &(weir_event){ .kind = WEIR_EV_ERROR, .error = &error });
+    weir__channel_close_now(channel, NULL);
+}
+
 /* The executor has ended, or there is no memory. What a handler was to see must not go past it
- * unseen, so that ends the channel; but that it has ended goes on. */
+ * unseen, or it would wait for that for ever: the channel ends. But that it has ended goes on. */
 static void not_delivered(weir_ctx *ctx, const weir_event *event, int code)
 {
     weir_error error;
     weir_channel *channel = ctx->channel;
     switch (event->kind) {
     case WEIR_EV_READ:
+        weir__ctx_lane(ctx)->is_missing = true;
+        weir_msg_release(event->msg);
+        end_channel(ctx, code);
+        break;
     case WEIR_EV_EVENT:
         weir_msg_release(event->msg);
-        weir_error_set(&error, code, ctx->type->name, "could not be reached on its executor: %s",
-                       weir_error_text(code));
-        weir__event_pass(ctx, &(weir_event){ .kind = WEIR_EV_ERROR, .error = &error });
+        end_channel(ctx, code);
+        break;
+    case WEIR_EV_REGISTERED:
+    case WEIR_EV_ACTIVE:
+    case WEIR_EV_READ_COMPLETE:
+    case WEIR_EV_WRITABILITY:
+        weir__event_pass(ctx, event);
+        end_channel(ctx, code);
+        break;
+    case WEIR_EV_ERROR:
+        weir__event_pass(ctx, event);
         weir__channel_close_now(channel, NULL);
         break;
     case WEIR_EV_ADDED:
@@ -130,6 +160,7 @@ static void not_delivered(weir_ctx *ctx, const weir_event *event, int code)
                        weir_error_text(code));
         weir__ctx_lane(ctx)->is_unknown = true;
         weir__ctx_added_failed(ctx, &error);
+        weir__channel_close_now(channel, NULL);
         break;
     case WEIR_EV_REMOVED:
         /* Nobody else can be using its state any more. */
@@ -255,6 +286,10 @@ static weir_parcel *new_parcel(weir_ctx *ctx, const weir_event *event)
 
 void weir__lane_send(weir_ctx *ctx, const weir_event *event)
 {
+    if (event->kind == WEIR_EV_READ && weir__ctx_lane(ctx)->is_missing) {
+        weir_msg_release(event->msg); /* the channel is being closed for the one before */
+        return;
+    }
     weir_parcel *parcel = new_parcel(ctx, event);
     if (parcel == NULL) {
         not_delivered(ctx, event, -ENOMEM);

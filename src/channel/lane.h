@@ -21,10 +21,12 @@ typedef struct weir_lane {
     weir_executor *executor;
 
     /* The loop's. */
-    unsigned away; /* parcels that are not back */
+    unsigned away;   /* parcels that are not back */
+    bool is_missing; /* a message did not get there, so those behind it must not either */
 
     /* The executor's. */
     bool is_adding, is_failed, is_removed;
+    bool is_losing;       /* a message did not get back from there: the same */
     bool is_unknown;      /* `added` never reached it, so `removed` must not */
     weir_parcel *current; /* what it is being called for */
     weir_error *failure;  /* where a failing `added` says so */

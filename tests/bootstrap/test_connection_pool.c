@@ -412,7 +412,7 @@ static void limits_hold_everywhere(void **state)
     FOR_EACH_BACKEND(on)
     {
         setting it = open_setting(on,
-                                  POOL(.max = 1, .acquire_timeout_ms = 20, .idle_timeout_ms = 20));
+                                  POOL(.max = 1, .acquire_timeout_ms = 500, .idle_timeout_ms = 20));
         weir_channel *channel = borrow(it.pool);
         expect_failure(acquire(it.pool), -ETIMEDOUT);
         give_back(it.pool, channel);

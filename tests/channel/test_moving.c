@@ -80,19 +80,18 @@ static void who_is_closing_does_not_move(void **state)
     close_on_pair(&loops, e);
 }
 
-static void a_move_to_a_loop_that_has_ended_closes(void **state)
+/* Frees the group. */
+static void move_in_vain(weir_group *group)
 {
-    (void)state;
     story to = STORY;
     ear moved, closed;
     pair loops;
-    weir_group *ended = ended_group(true);
     open_pair(&loops);
     weir_embedded *e = open_on_pair(&loops, &to);
     weir_channel *channel = weir_embedded_channel(e);
     ear_listen(&closed, &to, "closed", weir_channel_closed(channel));
     harness_log_begin(WEIR_LOG_WARN);
-    go_with_ear(weir_channel_move, channel, weir_group_at(ended, 0), &moved, &to, "moved");
+    go_with_ear(weir_channel_move, channel, weir_group_at(group, 0), &moved, &to, "moved");
     run_pair(&loops);
     assert_int_equal(harness_log_end(), 1);
     assert_int_equal(moved.code, WEIR_ESHUTDOWN);
@@ -103,7 +102,28 @@ static void a_move_to_a_loop_that_has_ended_closes(void **state)
     assert_true(story_has(&to, "removed"));
     assert_int_equal(weir_channel_get_state(channel), WEIR_CHANNEL_UNREGISTERED);
     close_on_pair(&loops, e);
-    weir_group_free(ended);
+    weir_group_free(group);
+}
+
+static void a_move_to_a_loop_that_has_ended_closes(void **state)
+{
+    (void)state;
+    move_in_vain(ended_group(true));
+}
+
+static int refuse_to_start(void *start_arg, const char *name, weir_thread_fn thread, void *arg)
+{
+    (void)start_arg;
+    (void)name;
+    (void)thread;
+    (void)arg;
+    return -EAGAIN;
+}
+
+static void a_move_to_a_loop_that_cannot_start_closes(void **state)
+{
+    (void)state;
+    move_in_vain(open_group(&(weir_group_config){ .loops = 1, .start = refuse_to_start }));
 }
 
 static int remove_and_move(void *arg)
@@ -649,6 +669,7 @@ int main(void)
         weir_case(a_move_to_its_own_loop_is_one),
         weir_case(who_is_closing_does_not_move),
         weir_case(a_move_to_a_loop_that_has_ended_closes),
+        weir_case(a_move_to_a_loop_that_cannot_start_closes),
         weir_case(a_handler_removed_shortly_before_a_move_is_waited_for),
         weir_case(promises_go_with_the_channel),
         weir_case(nothing_is_lost_between_two_threads),

@@ -63,7 +63,17 @@ int fault_at(const char *call, unsigned n)
     return n == 0 ? -EIO : 0;
 }
 
-const char *fault_text(int fault)
+const char *fault_name(int fault)
 {
-    return fault == FAULT_SHORT ? "fewer bytes than asked for" : weir_error_name(fault);
+    return fault == FAULT_SHORT ? "short" : weir_error_name(fault);
+}
+
+int fault_named(const char *call, const char *name)
+{
+    int fault;
+    for (unsigned n = 0; (fault = fault_at(call, n)) != 0; n++) {
+        if (strcmp(fault_name(fault), name) == 0)
+            return fault;
+    }
+    return 0;
 }

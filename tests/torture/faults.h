@@ -12,7 +12,9 @@
  * last. Every call has at least one. */
 int fault_at(const char *call, unsigned n);
 
-/* In words. */
-const char *fault_text(int fault);
+/* Its name, as ECONNRESET or short; and the other way round, 0 when a call has none of that name.
+ */
+const char *fault_name(int fault);
+int fault_named(const char *call, const char *name);
 
 #endif

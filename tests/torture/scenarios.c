@@ -1,512 +1,219 @@
 /* SPDX-License-Identifier: MIT */
-/* Scenarios: a server and a client in one thread, which steps them. The clock moves to the next
- * timer when there is nothing else to do; so whoever waits for something that will never happen is
- * found out at once. */
+/* What is tried with every call failing once: each scenario stops at the first step that fails, and
+ * then cleans up as any program would. */
 #include "torture/scenarios.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #define SMALL 100
 #define LARGE 300000 /* more than a socket takes at once */
 
-/* For what can never be right, whatever has failed. */
-#define MUST(condition)                                                                            \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition);         \
-            _exit(3);                                                                              \
-        }                                                                                          \
-    } while (0)
+/* Talking -------------------------------------------------------------------------------------- */
 
-/* A little world ------------------------------------------------------------------------------- */
-
-enum { MOST_PROMISES = 64 };
-
-typedef struct world {
-    weir_virtual_clock clock;
-    weir_group *group;
-    weir_server *server;
-    char address[WEIR_ADDRESS_TEXT_MAX];
-    weir_promise *promises[MOST_PROMISES];
-    int promise_count;
-    int code; /* of the first step that failed */
-} world;
-
-static bool is_well(const world *self)
+static void echo_over(world *self, const char *address)
 {
-    return self->code == 0;
+    client *who = &self->one;
+    serve(self, address);
+    connect_client(self, who);
+    say_last(self, who, SMALL);
+    hear(self, who);
+    say(self, who, LARGE);
+    say_last(self, who, SMALL);
+    hear(self, who);
+    close_client(self, who);
 }
 
-static void note(world *self, int code)
+static void run_tcp(world *self)
 {
-    if (self->code == 0 && code < 0)
-        self->code = code;
+    echo_over(self, "127.0.0.1:0");
 }
 
-/* A promise of which the end is checked at the end of the world; NULL without memory. */
-static weir_promise *promised(world *self, weir_channel *channel)
+/* Several of these may run at once. */
+static const char *own_unix_name(void)
 {
-    weir_promise *promise = channel != NULL ? weir_channel_promise(channel)
-                                            : weir_promise_new(weir_group_next(self->group));
-    if (promise == NULL)
-        note(self, -ENOMEM);
-    else
-        self->promises[self->promise_count++] = promise;
-    return promise;
+    static char name[64];
+    snprintf(name, sizeof name, "unix:@weir-torture-%d", (int)getpid());
+    return name;
 }
 
-/* Waits: the kernel may need a moment for what the clock does not know. */
-static void wait_here(weir_future *future, int line)
+static void run_unix(world *self)
 {
-    int code = weir_future_wait(future, WEIR_MS(1000 * 100));
-    for (int tries = 0; code < 0 && tries < 5000; tries++) {
-        usleep(1000);
-        code = weir_future_wait(future, WEIR_MS(1000 * 100));
+    echo_over(self, own_unix_name());
+}
+
+static void run_local(world *self)
+{
+    echo_over(self, "local:weir-torture");
+}
+
+/* The server's handler is on an executor of its own, to which everything is carried. */
+static void run_lane(world *self)
+{
+    weir_group_config config = { .count = 1 };
+    if (!self->how.has_threads) {
+        config.is_manual = true;
+        config.clock = &self->clock.clock;
     }
-    if (code < 0)
-        fprintf(stderr, "%s:%d: waits in vain: %s\n", __FILE__, line, weir_error_text(code));
-    MUST(code == 0);
-}
-#define wait_for(future) wait_here(future, __LINE__)
-
-static void wait_and_note(world *self, weir_promise *promise)
-{
-    if (promise == NULL)
-        return;
-    wait_for(weir_promise_future(promise));
-    note(self, weir_future_code(weir_promise_future(promise)));
-}
-
-static void begin_world(world *self, weir_io_kind io)
-{
-    memset(self, 0, sizeof *self);
-    weir_virtual_clock_init(&self->clock, WEIR_MS(1000 * 1));
-    weir_group_config config = { .loops = 2, .io = io, .is_manual = true };
-    config.clock = &self->clock.clock;
-    note(self, weir_group_new(&self->group, &config, NULL));
-}
-
-static int end_world(world *self)
-{
-    if (self->server != NULL) {
-        weir_server_drain(self->server, 1000, NULL);
-        wait_for(weir_server_closed(self->server));
-        weir_server_release(self->server);
-    }
-    if (self->group != NULL) {
-        weir_group_shutdown(self->group, 0, 1000);
-        wait_for(weir_group_terminated(self->group));
-    }
-    for (int i = 0; i < self->promise_count; i++) {
-        MUST(weir_future_is_done(weir_promise_future(self->promises[i])));
-        weir_promise_release(self->promises[i]);
-    }
-    weir_group_free(self->group);
-    return self->code;
-}
-
-/* The server --------------------------------------------------------------------------------- */
-
-static void echo_on_read(weir_ctx *ctx, weir_msg *msg)
-{
-    weir_ctx_write(ctx, msg, NULL);
-}
-
-static void echo_on_read_complete(weir_ctx *ctx)
-{
-    weir_ctx_flush(ctx);
-}
-
-static void close_on_error(weir_ctx *ctx, const weir_error *error)
-{
-    (void)error;
-    weir_ctx_close(ctx, NULL);
-}
-
-static const weir_handler_type echo = {
-    .name = "echo",
-    .on_read = echo_on_read,
-    .on_read_complete = echo_on_read_complete,
-    .on_error = close_on_error,
-};
-
-static int add_echo(weir_channel *channel, void *arg)
-{
-    (void)arg;
-    return weir_pipeline_add_last(weir_channel_pipeline(channel), "echo", &echo, NULL);
-}
-
-static void serve(world *self, const char *address)
-{
-    weir_server_config config = { .workers = self->group, .init_child = add_echo };
-    weir_address bound;
-    if (!is_well(self))
-        return;
-    note(self, weir_server_listen(&self->server, &config, address, NULL));
     if (is_well(self))
-        note(self, weir_server_address(self->server, &bound));
-    if (is_well(self))
-        weir_address_text(&bound, self->address, sizeof self->address);
-}
-
-/* The client ----------------------------------------------------------------------------------- */
-
-/* Bytes that tell their place in the stream. */
-static uint8_t byte_at(size_t index)
-{
-    return (uint8_t)(index * 7 + index / 251);
-}
-
-typedef struct client {
-    weir_channel *channel;
-    size_t sent, came;
-    weir_promise *written; /* the last write */
-    size_t until;          /* the future below is complete when so many have come, or none will */
-    weir_promise *there;   /* NULL: nobody waits */
-    int closed_count;
-} client;
-
-static void tell_client(client *self)
-{
-    weir_promise *there = self->there;
-    self->there = NULL;
-    if (there != NULL)
-        weir_promise_set(there, self->came >= self->until ? 0 : -ECONNRESET);
-}
-
-static void client_on_read(weir_ctx *ctx, weir_msg *msg)
-{
-    client *self = weir_ctx_arg(ctx);
-    weir_buf *buf = (weir_buf *)msg;
-    uint8_t byte;
-    MUST(msg->type == &weir_buf_type);
-    while (weir_buf_read_u8(buf, &byte) == 0)
-        MUST(self->came < self->sent && byte == byte_at(self->came++));
-    weir_msg_release(msg);
-    if (self->there != NULL && self->came >= self->until)
-        tell_client(self);
-}
-
-static void client_on_inactive(weir_ctx *ctx)
-{
-    client *self = weir_ctx_arg(ctx);
-    self->closed_count++;
-    tell_client(self);
-    weir_ctx_fire_inactive(ctx);
-}
-
-static const weir_handler_type client_type = {
-    .name = "client",
-    .on_read = client_on_read,
-    .on_inactive = client_on_inactive,
-    .on_error = close_on_error,
-};
-
-static int add_client(weir_channel *channel, void *arg)
-{
-    return weir_pipeline_add_last(weir_channel_pipeline(channel), "client", &client_type, arg);
-}
-
-static void connect_client(world *self, client *who)
-{
-    weir_client_config config = { .group = self->group, .init = add_client, .arg = who };
-    *who = (client){ 0 };
-    if (is_well(self))
-        note(self, weir_client_connect(&who->channel, &config, self->address, NULL));
-}
-
-static weir_buf *next_bytes(client *who, size_t length)
-{
-    weir_buf *buf = weir_buf_new(length);
-    uint8_t *to = buf != NULL ? weir_buf_write_ptr(buf, length) : NULL;
-    if (to == NULL) {
-        weir_buf_release(buf);
-        return NULL;
-    }
-    for (size_t i = 0; i < length; i++)
-        to[i] = byte_at(who->sent + i);
-    weir_buf_advance_writer(buf, length);
-    return buf;
-}
-
-static void write_last(world *self, client *who, weir_msg *msg, size_t length)
-{
-    weir_promise *promise = msg != NULL ? promised(self, who->channel) : NULL;
-    if (promise == NULL) {
-        note(self, -ENOMEM);
-        weir_msg_release(msg);
-        return;
-    }
-    who->sent += length;
-    who->written = promise;
-    weir_channel_write_and_flush(who->channel, msg, promise);
-}
-
-/* Nobody asks what became of it: if it is lost, so is all that follows. */
-static void say(world *self, client *who, size_t length)
-{
-    weir_buf *buf = is_well(self) && who->channel != NULL ? next_bytes(who, length) : NULL;
-    if (buf == NULL) {
-        note(self, -ENOMEM);
-        return;
-    }
-    who->sent += length;
-    weir_channel_write_and_flush(who->channel, &buf->msg, NULL);
-}
-
-static void say_last(world *self, client *who, size_t length)
-{
-    weir_buf *buf = is_well(self) && who->channel != NULL ? next_bytes(who, length) : NULL;
-    if (is_well(self))
-        write_last(self, who, buf != NULL ? &buf->msg : NULL, length);
-}
-
-/* Until all has come back that was sent, or it is clear that it will not. */
-static void hear(world *self, client *who)
-{
-    if (!is_well(self) || who->channel == NULL || who->came == who->sent)
-        return;
-    wait_and_note(self, who->written);
-    if (!is_well(self))
-        return;
-    weir_promise *there = promised(self, who->channel);
-    if (there == NULL)
-        return;
-    who->until = who->sent;
-    who->there = there;
-    if (who->closed_count > 0 || who->came >= who->until)
-        tell_client(who);
-    wait_and_note(self, there);
-}
-
-static void close_client(world *self, client *who)
-{
-    if (who->channel == NULL)
-        return;
-    weir_channel_close(who->channel, NULL);
-    weir_future *closed = weir_channel_closed(who->channel);
-    if (closed != NULL) {
-        wait_for(closed);
-        weir_future_release(closed);
-    } else {
-        note(self, -ENOMEM); /* it closes all the same: the end of the group waits for it */
-    }
-    weir_channel_release(who->channel);
-    who->channel = NULL;
-}
-
-/* Scenarios ------------------------------------------------------------------------------------ */
-
-static int echo_over(weir_io_kind io, const char *address)
-{
-    world all;
-    client who = { 0 };
-    begin_world(&all, io);
-    serve(&all, address);
-    connect_client(&all, &who);
-    say_last(&all, &who, SMALL);
-    hear(&all, &who);
-    say(&all, &who, LARGE);
-    say_last(&all, &who, SMALL);
-    hear(&all, &who);
-    close_client(&all, &who);
-    int code = end_world(&all);
-    MUST(who.closed_count <= 1);
-    return code;
-}
-
-static int run_tcp(weir_io_kind io)
-{
-    return echo_over(io, "127.0.0.1:0");
-}
-
-static int run_unix(weir_io_kind io)
-{
-    return echo_over(io, "unix:@weir-torture");
-}
-
-static int run_local(weir_io_kind io)
-{
-    return echo_over(io, "local:weir-torture");
+        note(self, weir_group_new_executors(&self->helpers, &config, NULL));
+    echo_over(self, "127.0.0.1:0");
 }
 
 /* Two at once, one of which leaves while its answers are on their way. */
-static int run_leave(weir_io_kind io)
+static void run_leave(world *self)
 {
-    world all;
-    client one = { 0 }, other = { 0 };
-    begin_world(&all, io);
-    serve(&all, "127.0.0.1:0");
-    connect_client(&all, &one);
-    connect_client(&all, &other);
-    say_last(&all, &one, LARGE);
-    say_last(&all, &other, LARGE);
-    close_client(&all, &one);
-    hear(&all, &other);
-    close_client(&all, &other);
-    return end_world(&all);
+    client *one = &self->one, *other = &self->other;
+    serve(self, "127.0.0.1:0");
+    connect_client(self, one);
+    connect_client(self, other);
+    say_last(self, one, LARGE);
+    say_last(self, other, LARGE);
+    close_client(self, one);
+    hear(self, other);
+    close_client(self, other);
 }
 
 /* From loop to loop, with bytes on their way. */
-static int run_move(weir_io_kind io)
+static void run_move(world *self)
 {
     enum { MOVES = 4 };
-    world all;
-    client who = { 0 };
-    begin_world(&all, io);
-    serve(&all, "127.0.0.1:0");
-    connect_client(&all, &who);
-    for (int i = 0; i < MOVES && is_well(&all) && who.channel != NULL; i++) {
-        weir_promise *moved = promised(&all, NULL);
-        say_last(&all, &who, LARGE / MOVES);
+    client *who = &self->one;
+    serve(self, "127.0.0.1:0");
+    connect_client(self, who);
+    for (size_t i = 0; i < MOVES && is_well(self); i++) {
+        weir_promise *moved = promised(self, NULL);
+        say_last(self, who, LARGE / MOVES);
         if (moved == NULL)
             break;
-        weir_channel_move(who.channel, weir_group_at(all.group, (size_t)i % 2), moved);
-        wait_and_note(&all, moved);
-        hear(&all, &who);
+        weir_channel_move(who->channel, weir_group_at(self->clients, i % 2), moved);
+        wait_and_note(self, moved);
+        hear(self, who);
     }
-    close_client(&all, &who);
-    return end_world(&all);
+    close_client(self, who);
+}
+
+static void set_reading(world *self, client *who, bool is_reading)
+{
+    if (is_well(self))
+        note(self, weir_channel_set_option(who->channel, WEIR_OPTION_AUTO_READ, is_reading, NULL));
 }
 
 /* Nobody reads for a while: the kernel's buffers and then ours fill up, and every send hears
  * EAGAIN. */
-static int run_stall(weir_io_kind io)
+static void run_stall(world *self)
 {
-    world all;
-    client who = { 0 };
-    begin_world(&all, io);
-    serve(&all, "127.0.0.1:0");
-    connect_client(&all, &who);
-    if (who.channel != NULL)
-        note(&all, weir_channel_set_option(who.channel, WEIR_OPTION_AUTO_READ, false, NULL));
+    client *who = &self->one;
+    serve(self, "127.0.0.1:0");
+    connect_client(self, who);
+    set_reading(self, who, false);
     for (int i = 0; i < 8; i++)
-        say(&all, &who, LARGE);
-    say_last(&all, &who, SMALL);
-    for (int i = 0; i < 20 && is_well(&all); i++)
-        weir_group_step(all.group);
-    if (who.channel != NULL)
-        note(&all, weir_channel_set_option(who.channel, WEIR_OPTION_AUTO_READ, true, NULL));
-    hear(&all, &who);
-    close_client(&all, &who);
-    return end_world(&all);
+        say(self, who, LARGE);
+    say_last(self, who, SMALL);
+    for (int i = 0; i < 20 && is_well(self); i++) {
+        if (self->how.has_threads)
+            usleep(1000);
+        else
+            weir_group_step(self->clients);
+    }
+    set_reading(self, who, true);
+    hear(self, who);
+    close_client(self, who);
 }
 
 /* One byte at a time, so that every read is a short one. */
-static int run_trickle(weir_io_kind io)
+static void run_trickle(world *self)
 {
     enum { TIMES = 20 };
-    world all;
-    client who = { 0 };
-    begin_world(&all, io);
-    serve(&all, "127.0.0.1:0");
-    connect_client(&all, &who);
+    client *who = &self->one;
+    serve(self, "127.0.0.1:0");
+    connect_client(self, who);
     for (int i = 0; i < TIMES; i++) {
-        say_last(&all, &who, 1);
-        hear(&all, &who);
+        say_last(self, who, 1);
+        hear(self, who);
     }
-    close_client(&all, &who);
-    return end_world(&all);
+    close_client(self, who);
 }
 
 /* Closed in good order: all that was written arrives before the end. */
-static int run_finish(weir_io_kind io)
+static void run_finish(world *self)
 {
-    world all;
-    client who = { 0 };
-    begin_world(&all, io);
-    serve(&all, "127.0.0.1:0");
-    connect_client(&all, &who);
-    say_last(&all, &who, LARGE);
-    if (who.channel != NULL && is_well(&all)) {
-        weir_promise *finished = promised(&all, who.channel);
-        weir_channel_finish(who.channel, finished);
-        wait_and_note(&all, finished);
-    }
-    close_client(&all, &who);
-    return end_world(&all);
+    client *who = &self->one;
+    serve(self, "127.0.0.1:0");
+    connect_client(self, who);
+    say_last(self, who, LARGE);
+    weir_promise *finished = is_well(self) ? promised(self, who->channel) : NULL;
+    if (finished != NULL)
+        weir_channel_finish(who->channel, finished);
+    wait_and_note(self, finished);
+    close_client(self, who);
 }
 
 /* A shutdown in the middle of everything. */
-static int run_shutdown(weir_io_kind io)
+static void run_shutdown(world *self)
 {
-    world all;
-    client who = { 0 };
-    begin_world(&all, io);
-    serve(&all, "127.0.0.1:0");
-    connect_client(&all, &who);
-    say_last(&all, &who, LARGE);
-    if (all.group != NULL) {
-        weir_group_shutdown(all.group, 0, 1000);
-        wait_for(weir_group_terminated(all.group));
+    client *who = &self->one;
+    serve(self, "127.0.0.1:0");
+    connect_client(self, who);
+    say_last(self, who, LARGE);
+    shut_down(self);
+    if (who->channel != NULL) {
+        MUST(!weir_channel_is_open(who->channel));
+        weir_channel_release(who->channel);
     }
-    if (who.channel != NULL) {
-        MUST(!weir_channel_is_open(who.channel));
-        weir_channel_release(who.channel);
-    }
-    return end_world(&all);
 }
 
 /* By name, which somebody has to look up. */
-static int run_name(weir_io_kind io)
+static void run_name(world *self)
 {
-    world all;
-    client who = { 0 };
-    begin_world(&all, io);
-    serve(&all, "127.0.0.1:0");
-    if (is_well(&all)) {
-        char *port = strrchr(all.address, ':');
-        char text[WEIR_ADDRESS_TEXT_MAX];
-        snprintf(text, sizeof text, "localhost%s", port);
-        snprintf(all.address, sizeof all.address, "%s", text);
+    client *who = &self->one;
+    serve(self, "127.0.0.1:0");
+    if (is_well(self)) {
+        char port[16];
+        snprintf(port, sizeof port, "%s", strrchr(self->address, ':'));
+        snprintf(self->address, sizeof self->address, "localhost%s", port);
     }
-    connect_client(&all, &who);
-    say_last(&all, &who, SMALL);
-    hear(&all, &who);
-    close_client(&all, &who);
-    return end_world(&all);
+    connect_client(self, who);
+    say_last(self, who, SMALL);
+    hear(self, who);
+    close_client(self, who);
 }
 
 /* Connections that are lent, given back and lent again. */
-static int run_pool(weir_io_kind io)
+static void run_pool(world *self)
 {
     enum { TIMES = 3 };
-    world all;
-    client who = { 0 };
+    client *who = &self->one;
     weir_connection_pool *pool = NULL;
-    begin_world(&all, io);
-    serve(&all, "127.0.0.1:0");
+    serve(self, "127.0.0.1:0");
     weir_connection_pool_config config = { .max = 1 };
-    config.client = (weir_client_config){ .group = all.group, .init = add_client, .arg = &who };
-    if (is_well(&all))
-        note(&all, weir_connection_pool_new(&pool, &config, all.address, NULL));
-    for (int i = 0; i < TIMES && is_well(&all); i++) {
-        weir_promise *asked = promised(&all, NULL);
+    config.client = (weir_client_config){ .group = self->clients, .init = add_client, .arg = who };
+    if (is_well(self))
+        note(self, weir_connection_pool_new(&pool, &config, self->address, NULL));
+    for (int i = 0; i < TIMES && is_well(self); i++) {
+        weir_promise *asked = promised(self, NULL);
         if (asked == NULL)
             break;
         weir_connection_pool_acquire(pool, asked);
-        wait_and_note(&all, asked);
-        weir_channel *lent = weir_future_value(weir_promise_future(asked));
-        if (lent == NULL)
+        wait_and_note(self, asked);
+        who->channel = weir_future_value(weir_promise_future(asked));
+        if (who->channel == NULL)
             break;
-        who.channel = lent;
-        say_last(&all, &who, SMALL);
-        hear(&all, &who);
-        who.channel = NULL;
-        note(&all, weir_connection_pool_give_back(pool, lent));
+        say_last(self, who, SMALL);
+        hear(self, who);
+        note(self, weir_connection_pool_give_back(pool, who->channel));
     }
     if (pool != NULL) {
-        weir_promise *closed = promised(&all, NULL);
+        weir_promise *closed = promised(self, NULL);
         weir_connection_pool_close(pool, closed);
-        wait_and_note(&all, closed);
+        wait_and_note(self, closed);
         weir_connection_pool_release(pool);
     }
-    return end_world(&all);
 }
+
+/* What the kernel passes on -------------------------------------------------------------------- */
 
 static int make_file(void)
 {
@@ -521,41 +228,223 @@ static int make_file(void)
 }
 
 /* A file, sent by the kernel itself. */
-static int run_file(weir_io_kind io)
+static void run_file(world *self)
 {
-    world all;
-    client who = { 0 };
-    weir_file_region *region = NULL;
-    int fd = make_file();
-    begin_world(&all, io);
-    serve(&all, "127.0.0.1:0");
-    connect_client(&all, &who);
-    if (is_well(&all))
-        region = weir_file_region_new(fd, 0, LARGE);
-    if (region == NULL)
-        close(fd);
-    if (is_well(&all))
-        write_last(&all, &who, region != NULL ? &region->msg : NULL, LARGE);
-    hear(&all, &who);
-    close_client(&all, &who);
-    return end_world(&all);
+    client *who = &self->one;
+    serve(self, "127.0.0.1:0");
+    connect_client(self, who);
+    if (is_well(self)) {
+        int fd = make_file();
+        weir_file_region *region = weir_file_region_new(fd, 0, LARGE);
+        if (region == NULL)
+            close(fd);
+        write_last(self, who, region != NULL ? &region->msg : NULL, LARGE);
+    }
+    hear(self, who);
+    close_client(self, who);
 }
 
-/* Datagrams: each may be lost, none may be wrong. */
-typedef struct listener {
-    int came;
-    weir_promise *there;
-} listener;
+static weir_msg *new_descriptors(const client *who)
+{
+    int fd = dup(STDERR_FILENO);
+    weir_buf *buf = next_bytes(who, SMALL);
+    MUST(fd >= 0);
+    weir_descriptors *made = buf != NULL ? weir_descriptors_new(&fd, 1, buf) : NULL;
+    if (made != NULL)
+        return &made->msg;
+    weir_buf_release(buf);
+    close(fd);
+    return NULL;
+}
+
+/* Descriptors, there and back, between bytes without any. */
+static void run_descriptors(world *self)
+{
+    static const weir_option_value options[] = { { WEIR_OPTION_MAX_DESCRIPTORS, 1 } };
+    enum { TIMES = 3 };
+    client *who = &self->one;
+    serve_options(self, own_unix_name(), options, 1);
+    connect_client_options(self, who, options, 1);
+    for (int i = 0; i < TIMES && is_well(self); i++) {
+        say(self, who, SMALL);
+        if (is_well(self))
+            write_last(self, who, new_descriptors(who), SMALL);
+        hear(self, who);
+    }
+    close_client(self, who);
+}
+
+/* Between the client and the server is one who does not look at the bytes. ----------------------
+ */
+
+typedef struct middle {
+    world *all;
+    char back_address[WEIR_ADDRESS_TEXT_MAX];
+} middle;
+
+/* What it reads has to wait until there is somebody to get it. */
+static const weir_option_value middle_options[] = {
+    { WEIR_OPTION_AUTO_READ, false },
+    { WEIR_OPTION_PAUSE_WHEN_UNWRITABLE, false },
+};
+#define MIDDLE_OPTION_COUNT (sizeof middle_options / sizeof *middle_options)
+
+/* When one side goes, so does the other. */
+static void side_on_inactive(weir_ctx *ctx)
+{
+    weir_channel_close(weir_ctx_arg(ctx), NULL);
+    weir_ctx_fire_inactive(ctx);
+}
+
+static void side_removed(weir_ctx *ctx)
+{
+    weir_channel_release(weir_ctx_arg(ctx));
+}
+
+static const weir_handler_type side_type = {
+    .name = "side",
+    .on_inactive = side_on_inactive,
+    .on_error = close_on_error,
+    .removed = side_removed,
+};
+
+static int add_side(weir_channel *channel, weir_channel *other)
+{
+    int code = weir_pipeline_add_last(weir_channel_pipeline(channel), "side", &side_type,
+                                      weir_channel_retain(other));
+    if (code < 0)
+        weir_channel_release(other);
+    return code;
+}
+
+static void close_on_failure(void *channel, weir_future *future)
+{
+    if (weir_future_code(future) < 0)
+        weir_channel_close(channel, NULL);
+    weir_channel_release(channel);
+}
+
+static int begin_relay(weir_channel *from, weir_channel *to)
+{
+    weir_promise *promise = weir_channel_promise(from);
+    if (promise == NULL)
+        return -ENOMEM;
+    weir_channel_retain(from);
+    int code = weir_future_on_done(weir_promise_future(promise), close_on_failure, from);
+    if (code < 0) {
+        weir_channel_release(from);
+        weir_promise_fail(promise, code);
+    } else {
+        weir_relay(from, to, promise);
+    }
+    weir_promise_release(promise);
+    return code;
+}
+
+/* On the loop of both. */
+static void on_back_there(void *arg, weir_future *future)
+{
+    weir_channel *front = arg, *back = weir_future_value(future);
+    int code = weir_future_code(future);
+    if (code == 0)
+        code = add_side(front, back);
+    if (code == 0)
+        code = add_side(back, front);
+    if (code == 0)
+        code = begin_relay(front, back);
+    if (code == 0)
+        code = begin_relay(back, front);
+    if (code < 0) {
+        weir_channel_close(front, NULL);
+        if (back != NULL)
+            weir_channel_close(back, NULL);
+    }
+    weir_channel_release(front);
+}
+
+static int connect_back(const middle *self, weir_channel *front)
+{
+    weir_promise *promise = weir_channel_promise(front);
+    if (promise == NULL)
+        return -ENOMEM;
+    weir_client_config config = { .group = self->all->workers,
+                                  .loop = weir_channel_loop(front),
+                                  .options = middle_options,
+                                  .option_count = MIDDLE_OPTION_COUNT };
+    weir_channel_retain(front);
+    int code = weir_future_on_done(weir_promise_future(promise), on_back_there, front);
+    if (code < 0)
+        weir_channel_release(front);
+    else
+        code = weir_client_start(&config, self->back_address, promise, NULL);
+    if (code < 0)
+        weir_promise_fail(promise, code);
+    weir_promise_release(promise);
+    return code;
+}
+
+static void front_on_active(weir_ctx *ctx)
+{
+    if (connect_back(weir_ctx_arg(ctx), weir_ctx_channel(ctx)) < 0)
+        weir_ctx_close(ctx, NULL);
+}
+
+static const weir_handler_type front_type = {
+    .name = "front",
+    .on_active = front_on_active,
+    .on_error = close_on_error,
+};
+
+static int add_front(weir_channel *channel, void *arg)
+{
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "front", &front_type, arg);
+}
+
+static void run_relay(world *self)
+{
+    static middle between; /* as long as anything that has it */
+    between.all = self;
+    weir_server *front = NULL;
+    client *who = &self->one;
+    serve(self, "127.0.0.1:0");
+    memcpy(between.back_address, self->address, sizeof between.back_address);
+    weir_server_config config = { .init_child = add_front,
+                                  .arg = &between,
+                                  .child_options = middle_options,
+                                  .child_option_count = MIDDLE_OPTION_COUNT };
+    serve_with(self, &front, &config, "127.0.0.1:0");
+    connect_client(self, who);
+    say(self, who, LARGE);
+    say_last(self, who, SMALL);
+    hear(self, who);
+    close_client(self, who);
+    end_server(self, front);
+}
+
+/* Datagrams: each may be lost, none may be wrong. ------------------------------------------------
+ */
+
+typedef struct receiver {
+    weir_channel *channel;
+    _Atomic(weir_promise *) there; /* NULL: nobody waits */
+    bool answers;
+} receiver;
 
 static void datagram_on_read(weir_ctx *ctx, weir_msg *msg)
 {
-    listener *self = weir_ctx_arg(ctx);
-    const weir_datagram *datagram = (const weir_datagram *)msg;
+    receiver *self = weir_ctx_arg(ctx);
+    weir_datagram *datagram = (weir_datagram *)msg;
     MUST(msg->type == &weir_datagram_type && weir_buf_readable(datagram->content) == SMALL);
+    if (self->answers) {
+        weir_buf *content = weir_buf_retain(datagram->content);
+        weir_datagram *answer = weir_datagram_answer(datagram, content);
+        if (answer == NULL)
+            weir_buf_release(content);
+        else
+            weir_ctx_write_and_flush(ctx, &answer->msg, NULL);
+    }
     weir_msg_release(msg);
-    self->came++;
-    weir_promise *there = self->there;
-    self->there = NULL;
+    weir_promise *there = atomic_exchange(&self->there, NULL);
     if (there != NULL)
         weir_promise_set(there, 0);
 }
@@ -572,80 +461,104 @@ static const weir_handler_type datagram_type = {
     .on_error = ignore_error,
 };
 
-static int add_listener(weir_channel *channel, void *arg)
+static int add_receiver(weir_channel *channel, void *arg)
 {
     return weir_pipeline_add_last(weir_channel_pipeline(channel), "datagrams", &datagram_type, arg);
 }
 
-static int run_datagram(weir_io_kind io)
+static void bind_receiver(world *self, receiver *who, weir_group *group)
+{
+    weir_client_config config = { .group = group, .init = add_receiver, .arg = who };
+    if (is_well(self))
+        note(self, weir_client_bind(&who->channel, &config, "127.0.0.1:0", NULL));
+}
+
+static void end_receiver(receiver *who)
+{
+    if (who->channel != NULL)
+        weir_channel_close(who->channel, NULL);
+    weir_channel_release(who->channel);
+}
+
+static void send_datagram(world *self, receiver *from, const weir_address *to,
+                          weir_promise *promise)
+{
+    client nobody = { 0 };
+    weir_buf *buf = next_bytes(&nobody, SMALL);
+    weir_datagram *datagram = buf != NULL ? weir_datagram_new(buf, to, NULL) : NULL;
+    if (datagram != NULL) {
+        weir_channel_write_and_flush(from->channel, &datagram->msg, promise);
+        return;
+    }
+    note(self, -ENOMEM);
+    weir_buf_release(buf);
+    if (promise != NULL)
+        weir_promise_set(promise, -ENOMEM);
+}
+
+/* Asks until there is an answer. */
+static void ask(world *self, receiver *from, const weir_address *to)
+{
+    enum { TRIES = 200 };
+    weir_promise *written = promised(self, from->channel);
+    weir_promise *answered = promised(self, from->channel);
+    if (answered != NULL)
+        from->there = answered;
+    if (written != NULL)
+        send_datagram(self, from, to, written);
+    wait_and_note(self, written);
+    for (int i = 0; i < TRIES && is_well(self); i++) {
+        if (wait_a_while(self, weir_promise_future(answered), 50))
+            return;
+        send_datagram(self, from, to, NULL);
+    }
+    note(self, -ETIMEDOUT);
+    weir_promise *left = atomic_exchange(&from->there, NULL);
+    if (left != NULL)
+        weir_promise_set(left, -ETIMEDOUT);
+}
+
+static void run_datagram(world *self)
 {
     enum { TIMES = 3 };
-    world all;
-    listener here = { 0 }, there = { 0 };
-    weir_channel *from = NULL, *to = NULL;
+    static receiver here, there; /* as long as their channels */
     weir_address address;
-    begin_world(&all, io);
-    weir_client_config config = { .group = all.group, .init = add_listener, .arg = &here };
-    if (is_well(&all))
-        note(&all, weir_client_bind(&from, &config, "127.0.0.1:0", NULL));
-    config.arg = &there;
-    if (is_well(&all))
-        note(&all, weir_client_bind(&to, &config, "127.0.0.1:0", NULL));
-    if (is_well(&all))
-        note(&all, weir_channel_local_address(to, &address));
-    for (int i = 0; i < TIMES && is_well(&all); i++) {
-        weir_promise *written = promised(&all, from), *came = promised(&all, to);
-        client nobody = { 0 };
-        weir_buf *buf = next_bytes(&nobody, SMALL);
-        weir_datagram *datagram = buf != NULL ? weir_datagram_new(buf, &address, NULL) : NULL;
-        if (datagram == NULL || written == NULL || came == NULL) {
-            note(&all, -ENOMEM);
-            if (datagram != NULL)
-                weir_msg_release(&datagram->msg);
-            else
-                weir_buf_release(buf);
-            for (int j = 0; j < 2; j++) {
-                weir_promise *promise = j == 0 ? written : came;
-                if (promise != NULL)
-                    weir_promise_set(promise, -ENOMEM);
-            }
-            break;
-        }
-        there.there = came;
-        weir_channel_write_and_flush(from, &datagram->msg, written);
-        wait_and_note(&all, written);
-        /* Lost on the way: then a second try, in the next run of this, gets through. */
-        if (weir_future_wait(weir_promise_future(came), WEIR_MS(1000 * 1)) < 0) {
-            usleep(2000);
-            if (weir_future_wait(weir_promise_future(came), WEIR_MS(1000 * 1)) < 0) {
-                there.there = NULL;
-                weir_promise_set(came, -ETIMEDOUT);
-                note(&all, -ETIMEDOUT);
-            }
-        }
-    }
-    if (from != NULL)
-        weir_channel_close(from, NULL);
-    if (to != NULL)
-        weir_channel_close(to, NULL);
-    weir_channel_release(from);
-    weir_channel_release(to);
-    return end_world(&all);
+    here = (receiver){ 0 };
+    there = (receiver){ .answers = true };
+    bind_receiver(self, &here, self->clients);
+    bind_receiver(self, &there, self->workers);
+    if (is_well(self))
+        note(self, weir_channel_local_address(there.channel, &address));
+    for (int i = 0; i < TIMES && is_well(self); i++)
+        ask(self, &here, &address);
+    end_receiver(&here);
+    end_receiver(&there);
 }
 
 const scenario scenarios[] = {
-    { "tcp", "connect, echo, close", run_tcp, true },
-    { "unix", "the same over a Unix socket", run_unix, true },
-    { "local", "the same in the process", run_local, false },
-    { "leave", "two clients, one leaves early", run_leave, true },
-    { "move", "a channel that moves between loops", run_move, true },
-    { "stall", "a client that does not read for a while", run_stall, true },
-    { "trickle", "one byte at a time", run_trickle, true },
-    { "finish", "closing in good order", run_finish, true },
-    { "shutdown", "a shutdown in the middle", run_shutdown, true },
-    { "name", "connecting to a name", run_name, false },
-    { "pool", "a pool of connections", run_pool, true },
-    { "file", "sending a file", run_file, true },
-    { "datagram", "datagrams", run_datagram, true },
+    { "tcp", "connect, echo, close", run_tcp, ON_ALL },
+    { "unix", "the same over a Unix socket", run_unix, ON_ALL },
+    { "local", "the same in the process", run_local, ON_EPOLL },
+    { "lane", "a handler on an executor of its own", run_lane, ON_ALL },
+    { "leave", "two clients, one leaves early", run_leave, ON_ALL },
+    { "move", "a channel that moves between loops", run_move, ON_EPOLL | ON_URING },
+    { "stall", "a client that does not read for a while", run_stall, ON_ALL },
+    { "trickle", "one byte at a time", run_trickle, ON_ALL },
+    { "finish", "closing in good order", run_finish, ON_ALL },
+    { "shutdown", "a shutdown in the middle", run_shutdown, ON_ALL },
+    { "name", "connecting to a name", run_name, ON_EPOLL },
+    { "pool", "a pool of connections", run_pool, ON_ALL },
+    { "file", "sending a file", run_file, ON_ALL },
+    { "descriptors", "passing descriptors", run_descriptors, ON_ALL },
+    { "relay", "a proxy in the kernel", run_relay, ON_EPOLL | ON_URING },
+    { "datagram", "datagrams, and answers to them", run_datagram, ON_ALL },
     { 0 },
 };
+
+int play(const scenario *what, const setting *how)
+{
+    world all;
+    begin_world(&all, how);
+    what->run(&all);
+    return end_world(&all);
+}

@@ -2,6 +2,11 @@
 /* What streams cost: system calls and memory, counted; and the order in which epoll serves them. */
 #include "transport/sockets.h"
 
+#include "channel/extras.h"
+#include "channel/lane.h"
+#include "io/slots.h"
+#include "transport/socket.h"
+
 /* The kernel, for a while, with an ear at what is asked of epoll, and events of our choice. */
 static struct {
     weir_sys own;
@@ -46,6 +51,23 @@ static void end_spying(void)
     end_group(group);
     group = NULL;
     *weir__sys_linux() = spy.own;
+}
+
+/* Memory --------------------------------------------------------------------------------------- */
+
+/* The numbers in docs/guarantees.md. */
+static void a_connection_is_as_large_as_promised(void **state)
+{
+    (void)state;
+    assert_int_equal(sizeof(weir_socket), 648);
+    assert_int_equal(2 * sizeof(weir_slot), 32); /* the table doubles */
+    assert_int_equal(sizeof(weir_member), 80);
+    assert_int_equal(WEIR__CTX_STATE, 80);
+    assert_int_equal(sizeof(weir_lane), 168);
+    assert_int_equal(sizeof(weir_parcel), 112);
+    assert_int_equal(sizeof(weir_channel_extras), 392);
+    assert_int_equal(sizeof(weir_write), 40);
+    assert_int_equal(sizeof(weir_io_op), 48);
 }
 
 /* Steady state --------------------------------------------------------------------------------- */
@@ -295,6 +317,7 @@ static void sixteen_reads_and_then_the_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        weir_case(a_connection_is_as_large_as_promised),
         epoll_case(a_round_trip_costs_one_receive_and_one_send),
         call_cases(many_messages_at_a_time_cost_less),
         epoll_case(s105_sends_before_it_reads),

@@ -34,28 +34,11 @@ int init_echo(weir_channel *channel, void *arg)
                : weir_pipeline_add_last(weir_channel_pipeline(channel), "echo", &echo_type, NULL);
 }
 
-typedef struct party {
-    talker talkers[MOST_CLIENTS];
-    unsigned count;
-} party;
-
-static bool are_over(void *arg)
-{
-    const party *self = arg;
-    for (unsigned i = 0; i < self->count; i++) {
-        if (!talker_is_over(&self->talkers[i]))
-            return false;
-    }
-    return true;
-}
-
 static void run(world *w)
 {
-    party all = { .count = (unsigned)draw_small(w, 1, MOST_CLIENTS) };
+    crowd all = { .count = (unsigned)draw_small(w, 1, MOST_CLIENTS) };
     open_server(w, init_echo, w);
-    for (unsigned i = 0; i < all.count; i++)
-        talker_start(&all.talkers[i], w, i, "10.0.0.1:80");
-    run_until(w, are_over, &all);
+    crowd_talk(&all, w, "10.0.0.1:80");
     end_world(w);
 }
 

@@ -153,24 +153,9 @@ static int init_front(weir_channel *channel, void *arg)
                : weir_pipeline_add_last(weir_channel_pipeline(channel), "front", &front_type, self);
 }
 
-typedef struct party {
-    talker talkers[MOST_CLIENTS];
-    unsigned count;
-} party;
-
-static bool are_over(void *arg)
-{
-    const party *self = arg;
-    for (unsigned i = 0; i < self->count; i++) {
-        if (!talker_is_over(&self->talkers[i]))
-            return false;
-    }
-    return true;
-}
-
 static void run(world *w)
 {
-    party all = { .count = (unsigned)draw_small(w, 1, 4) };
+    crowd all = { .count = (unsigned)draw_small(w, 1, 4) };
     proxy here = { .w = w };
     weir_sim_host *host;
     weir_server *front = NULL;
@@ -188,9 +173,7 @@ static void run(world *w)
                                   ":8080", NULL);
     if (!demand(w, code == 0, "the proxy cannot listen: %s", weir_error_name(code)))
         return;
-    for (unsigned i = 0; i < all.count; i++)
-        talker_start(&all.talkers[i], w, i, "10.0.0.9:8080");
-    run_until(w, are_over, &all);
+    crowd_talk(&all, w, "10.0.0.9:8080");
     weir_server_close(front, NULL);
     weir_server_release(front);
     end_world(w);

@@ -269,3 +269,22 @@ bool talker_is_over(const talker *self)
 {
     return self->is_over;
 }
+
+/* Crowds --------------------------------------------------------------------------------------- */
+
+static bool are_over(void *arg)
+{
+    const crowd *self = arg;
+    for (unsigned i = 0; i < self->count; i++) {
+        if (!talker_is_over(&self->talkers[i]))
+            return false;
+    }
+    return true;
+}
+
+void crowd_talk(crowd *self, world *w, const char *address)
+{
+    for (unsigned i = 0; i < self->count; i++)
+        talker_start(&self->talkers[i], w, i, address);
+    run_until(w, are_over, self);
+}

@@ -81,6 +81,15 @@ void talker_start(talker *self, world *w, unsigned number, const char *address);
 /* It is over, or will be by itself, as all are in the end. */
 bool talker_is_over(const talker *self);
 
+/* Some of them at the same time. */
+typedef struct crowd {
+    talker talkers[MOST_CLIENTS];
+    unsigned count;
+} crowd;
+
+/* Starts them, and runs until all are over. */
+void crowd_talk(crowd *self, world *w, const char *address);
+
 /* Programs ----------------------------------------------------------------------------------- */
 
 typedef struct program {
