@@ -84,7 +84,9 @@ def target_cells(target):
     """What it is about, what was measured, what is wanted, and whether it holds."""
     value = "-"
     if target.value is not None:
-        value = (number(target.value) if abs(target.value) >= 100 else f"{target.value:.3g}") + target.unit
+        size = abs(target.value)
+        value = (number(target.value) if size >= 100 else f"{target.value:.4f}" if size < 0.001 else
+                 f"{target.value:.3g}") + target.unit
     wanted = f"{target.limit:.3g}" if target.limit < 100 else f"{target.limit:,.0f}"
     return [target.text, value, wanted + target.unit + (f" (aim {target.aim:g})" if target.aim else ""), target.verdict]
 

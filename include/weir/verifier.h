@@ -41,6 +41,9 @@ typedef struct weir_verifier_config {
     /* Inputs above this many bytes end after some of their parts only, chosen at random, because
      * the work grows with the third power. 0: 64. */
     size_t all_ends_up_to;
+
+    /* The whole input alone, and no cuts at every place: for fuzzers, which bring many inputs. */
+    bool is_brief;
 } weir_verifier_config;
 
 /** What was done. */

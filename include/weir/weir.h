@@ -12,6 +12,7 @@
 #include <weir/address.h>
 #include <weir/alloc.h>
 #include <weir/api.h>
+#include <weir/base64.h>
 #include <weir/buf.h>
 #include <weir/channel.h>
 #include <weir/channel_group.h>
@@ -29,9 +30,12 @@
 #include <weir/fault.h>
 #include <weir/file.h>
 #include <weir/file_bytes.h>
+#include <weir/fixed_length.h>
 #include <weir/future.h>
 #include <weir/group.h>
 #include <weir/handler.h>
+#include <weir/idle.h>
+#include <weir/json.h>
 #include <weir/leak.h>
 #include <weir/length_field.h>
 #include <weir/log.h>
@@ -47,8 +51,11 @@
 #include <weir/signal.h>
 #include <weir/socket.h>
 #include <weir/threads.h>
+#include <weir/timeout.h>
 #include <weir/timer.h>
 #include <weir/typed.h>
+#include <weir/utf8.h>
+#include <weir/varint.h>
 #include <weir/version.h>
 #include <weir/watch.h>
 

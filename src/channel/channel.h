@@ -181,6 +181,9 @@ void weir__channel_weigh(weir_channel *channel);
 /* Others have set a reason against writing, or taken it back. */
 void weir__channel_weigh_anew(weir_channel *channel);
 
+/* How many bytes were sent; on the loop, those of a message that is on its way included. */
+uint64_t weir__channel_sent_bytes(const weir_channel *channel);
+
 /* It is closed, and nobody asks in vain. */
 void weir__channel_tell_closed(weir_channel *channel);
 

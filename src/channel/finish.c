@@ -48,9 +48,9 @@ void weir__finish_output_shut(weir_channel *channel)
         close_at_last(channel);
 }
 
-static uint64_t sent_bytes(const weir_channel *channel)
+uint64_t weir__channel_sent_bytes(const weir_channel *channel)
 {
-    const weir_write *first = channel->outbound.first;
+    const weir_write *first = weir__channel_is_mine(channel) ? channel->outbound.first : NULL;
     return weir__counter_get(&channel->outbound.bytes_out) + (first != NULL ? first->sent : 0);
 }
 
@@ -60,8 +60,8 @@ static void look_for_progress(weir_ctx_timer *timer, weir_ctx *head)
     weir_channel *channel = weir_ctx_channel(head);
     weir_channel_extras *extras = finishing(channel);
     int64_t linger_ms = weir__channel_option(channel, WEIR_OPTION_LINGER_MS);
-    bool has_progress = sent_bytes(channel) != extras->sent_before;
-    extras->sent_before = sent_bytes(channel);
+    bool has_progress = weir__channel_sent_bytes(channel) != extras->sent_before;
+    extras->sent_before = weir__channel_sent_bytes(channel);
     if (!has_progress || weir_ctx_schedule(head, timer, WEIR_MS(linger_ms)) < 0)
         weir__channel_close_now(channel, NULL);
 }
@@ -69,7 +69,7 @@ static void look_for_progress(weir_ctx_timer *timer, weir_ctx *head)
 /* False without memory for a timer. */
 static bool begin_looking(weir_channel *channel, weir_channel_extras *extras, int64_t linger_ms)
 {
-    extras->sent_before = sent_bytes(channel);
+    extras->sent_before = weir__channel_sent_bytes(channel);
     extras->linger.fire = look_for_progress;
     return weir_ctx_schedule(&channel->pipeline.head, &extras->linger, WEIR_MS(linger_ms)) == 0;
 }

@@ -285,18 +285,19 @@ static bool lend(pass *self)
     return true;
 }
 
-/* Bytes were taken: when those are used up that had been kept, the rest of the loan is read where
- * it is. */
-static void end_loan(pass *self)
+/* When all bytes are used up that had been kept, the rest of the loan is read where it is: true
+ * then. */
+static bool end_loan(pass *self)
 {
     weir_decoder *decoder = self->decoder;
     size_t left = weir_buf_readable(decoder->kept);
-    if (left > self->lent || (self->fresh == NULL && left > 0))
-        return;
+    if (decoder->kept == NULL || left > self->lent)
+        return false;
     if (self->fresh != NULL)
         weir_buf_skip(self->fresh, self->lent - left);
     self->lent = 0;
     drop(&decoder->kept);
+    return true;
 }
 
 /* As far as it goes. */
@@ -309,7 +310,7 @@ static void run(pass *self)
         if (decoded == WEIR_DECODED_REFUSED) {
             refuse(self->ctx, decoder);
         } else if (decoded == WEIR_DECODED_NOTHING) {
-            if (!lend(self))
+            if (!end_loan(self) && !lend(self))
                 break;
         } else {
             end_loan(self);
@@ -497,15 +498,15 @@ static void finish(weir_ctx *ctx)
     weir_decoder *decoder = weir_ctx_state(ctx);
     if (decoder->is_over || decoder->pass != NULL)
         return;
-    if (decoder->kept == NULL && decoder->type->decode_last != NULL)
-        decoder->kept = weir_buf_new(0); /* without memory it is not asked for a last message */
-    decode_all(ctx, NULL, true);
+    /* Behind the last byte it is asked once more, with nothing; but not without memory. */
+    decode_all(ctx, decoder->type->decode_last != NULL ? weir_buf_new(0) : NULL, true);
     size_t left = weir_buf_readable(decoder->kept) + taken_of_message(decoder);
-    if (decoder->is_removed || decoder->is_over)
+    if (decoder->is_removed)
         return;
+    bool is_refused = decoder->is_over;
     decoder->is_over = true;
     drop(&decoder->kept);
-    if (left > 0)
+    if (left > 0 && !is_refused)
         weir_ctx_fail(ctx, WEIR_EOF,
                       "the stream ends inside a message, %zu bytes behind its begin (at byte "
                       "%" PRIu64 " of the stream)",

@@ -96,7 +96,12 @@ static inline void codec_verify(const weir_handler_type *type, const void *confi
 {
     codec self = { type, config };
     weir_verifier_config verified = {
-        .init = codec_add, .arg = &self, .input = input, .length = length, .decoder = "codec"
+        .init = codec_add,
+        .arg = &self,
+        .input = input,
+        .length = length,
+        .decoder = "codec",
+        .random_cuts = 8,
     };
     weir_verifier_report report;
     weir_error error;

@@ -342,6 +342,82 @@ static void the_end_can_make_a_message(void **state)
     }
 }
 
+/* Takes digits as they come and remembers their sum, which a line's end makes a message of; at the
+ * end of the stream, two. */
+typedef struct summer {
+    weir_decoder decoder;
+    unsigned sum, last_ones;
+    bool has_digits;
+} summer;
+
+static weir_decoded give_number(unsigned number, weir_msg **out)
+{
+    weir_buf *buf = weir_buf_new(16);
+    assert_non_null(buf);
+    weir_buf_printf(buf, "%u", number);
+    *out = &buf->msg;
+    return WEIR_DECODED_MESSAGE;
+}
+
+static weir_decoded decode_sum(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    summer *self = weir_ctx_state(ctx);
+    for (uint8_t byte; weir_buf_read_u8(in, &byte) == 0;) {
+        weir_decoder_looked(&self->decoder, 1);
+        if (byte == '\n') {
+            unsigned sum = self->sum;
+            self->sum = 0;
+            self->has_digits = false;
+            return give_number(sum, out);
+        }
+        self->sum += byte - '0';
+        self->has_digits = true;
+    }
+    return WEIR_DECODED_NOTHING;
+}
+
+static weir_decoded decode_last_sum(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    summer *self = weir_ctx_state(ctx);
+    weir_decoded decoded = decode_sum(ctx, in, out);
+    if (decoded != WEIR_DECODED_NOTHING || self->last_ones == 2)
+        return decoded;
+    return give_number(self->last_ones++ == 0 ? self->sum : 1000, out);
+}
+
+static void summer_added(weir_ctx *ctx)
+{
+    static const weir_decoder_type type = { .decode = decode_sum,
+                                            .decode_last = decode_last_sum,
+                                            .max_message = 8 };
+    weir_decoder_init(weir_ctx_state(ctx), &type);
+}
+
+static const weir_handler_type summer_handler = {
+    .name = "summer",
+    .state_size = sizeof(summer),
+    .added = summer_added,
+    WEIR_DECODER_CALLBACKS,
+};
+
+static void bytes_can_be_taken_as_they_come(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = codec_new(&summer_handler, NULL);
+    write_text(embedded, "12");
+    write_text(embedded, "3\n4\n5");
+    codec_expect_text(embedded, "6");
+    codec_expect_text(embedded, "4");
+    weir_embedded_end_inbound(embedded, 0);
+    codec_expect_text(embedded, "5");
+    codec_expect_text(embedded, "1000");
+    codec_end(embedded);
+    codec_verify(&summer_handler, NULL, "123\n4\n5", 7, 2, 0);
+    codec_verify(&summer_handler, NULL, "1234567\n1\n", 10, 2, 0);
+    codec_verify(&summer_handler, NULL, "1\n12345678\n", 11, 1, 1);
+    codec_verify(&summer_handler, NULL, "1\n123456789", 11, 1, 1);
+}
+
 /* In the middle -------------------------------------------------------------------------------- */
 
 /* What happens when the message "x" comes. */
@@ -676,6 +752,7 @@ int main(void)
         weir_case(messages_without_bytes_are_counted),
         weir_case(an_end_inside_a_message_is_told),
         weir_case(the_end_can_make_a_message),
+        weir_case(bytes_can_be_taken_as_they_come),
         weir_case(who_is_removed_hands_the_rest_on),
         weir_case(what_is_kept_goes_on_when_it_is_removed_between_reads),
         weir_case(what_comes_meanwhile_is_next),

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* Idle connections: an event when nothing has come or gone for a while. */
+#ifndef WEIR_IDLE_H
+#define WEIR_IDLE_H
+
+#include <weir/api.h>
+#include <weir/handler.h>
+
+WEIR_BEGIN_DECLS
+
+typedef enum weir_idle_kind {
+    WEIR_IDLE_READER, /* nothing was read */
+    WEIR_IDLE_WRITER, /* nothing was sent */
+    WEIR_IDLE_BOTH,   /* neither */
+} weir_idle_kind;
+
+/** The event. Constant: keep it as long as you like. */
+typedef struct weir_idle_event {
+    weir_msg msg;
+    weir_idle_kind kind;
+    bool is_first; /* since something was read or sent last */
+} weir_idle_event;
+
+extern WEIR_API const weir_msg_type weir_idle_event_type;
+
+/** The event inside a message, NULL when it is another. */
+static inline const weir_idle_event *weir_idle_event_from(const weir_msg *msg)
+{
+    return msg != NULL && msg->type == &weir_idle_event_type
+               ? WEIR__POINTER(const weir_idle_event, msg)
+               : NULL;
+}
+
+/** After how many milliseconds; 0: never. */
+typedef struct weir_idle {
+    int64_t reader_ms, writer_ms, both_ms;
+} weir_idle;
+
+/**
+ * Passes a weir_idle_event on, by on_event, when the time is up, and again each time it is up once
+ * more. Add it with a weir_idle as the argument, which must outlive the channel; one with a time
+ * below 0, or without any, cannot be added. Where it stands in the pipeline does not matter for
+ * what it sees, only for who hears of it.
+ *
+ * There is one timer, and nothing that is read or sent touches it: when it fires early, it waits
+ * for the rest. While output waits for the other side, whether some of it went is looked at when
+ * the time is up: then the next period begins there, so the event may be up to a period late.
+ */
+extern WEIR_API const weir_handler_type weir_idle_handler;
+
+WEIR_END_DECLS
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* Connections that take too long: an error, and their end. */
+#ifndef WEIR_TIMEOUT_H
+#define WEIR_TIMEOUT_H
+
+#include <weir/api.h>
+#include <weir/handler.h>
+
+WEIR_BEGIN_DECLS
+
+typedef struct weir_timeout {
+    int64_t ms; /* from 1 on */
+} weir_timeout;
+
+/** When nothing has been read for so long, on_error says -ETIMEDOUT, and the channel is closed. Add
+ * it with a weir_timeout as the argument, which must outlive the channel; without a time it cannot
+ * be added. It has one timer, which nothing that is read touches. */
+extern WEIR_API const weir_handler_type weir_read_timeout_handler;
+
+/** The same when output waits, and nothing of it has gone for so long: the other side takes no
+ * more. Progress is looked at when the time is up, so it may take up to twice as long. */
+extern WEIR_API const weir_handler_type weir_write_timeout_handler;
+
+WEIR_END_DECLS
+
+#endif

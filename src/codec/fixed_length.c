@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* Frames that are all as long. */
+#include <weir/fixed_length.h>
+
+#include "codec/frame.h"
+
+#include <errno.h>
+
+static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    const weir_fixed_length *config = weir_ctx_arg(ctx);
+    weir_frame frame = { .length = config->length };
+    weir_frame_rules rules = { .max_frame = config->length };
+    return weir__frame_take(ctx, &frame, &rules, in, out);
+}
+
+static void added(weir_ctx *ctx)
+{
+    static const weir_decoder_type type = { .decode = decode };
+    const weir_fixed_length *config = weir_ctx_arg(ctx);
+    weir_decoder *decoder = weir_ctx_state(ctx);
+    weir_decoder_init(decoder, &type);
+    if (config == NULL || config->length == 0 || config->length > WEIR_BUF_MAX)
+        weir_ctx_fail(ctx, -EINVAL, "frames need a length");
+    else
+        weir_decoder_set_max_message(decoder, config->length);
+}
+
+const weir_handler_type weir_fixed_length_decoder = {
+    .name = "fixed length",
+    .state_size = sizeof(weir_decoder),
+    .added = added,
+    WEIR_DECODER_CALLBACKS,
+    .takes_reads = &weir_buf_type,
+    .gives_reads = &weir_buf_type,
+};

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* Frames of a known length. */
+#include "codec/frame.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+static void complain(weir_ctx *ctx, const weir_frame *frame, const weir_frame_rules *rules)
+{
+    weir_decoder_complain(ctx, WEIR_ELIMIT,
+                          "a frame of %" PRIu64 " bytes is above the limit of %zu", frame->length,
+                          rules->max_frame);
+}
+
+weir_decoded weir__frame_skip(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
+                              weir_buf *in)
+{
+    size_t there = weir_buf_readable(in);
+    size_t length = frame->left < there ? (size_t)frame->left : there;
+    if (length == 0)
+        return WEIR_DECODED_NOTHING;
+    weir_buf_skip(in, length);
+    frame->left -= length;
+    if (frame->left > 0)
+        return WEIR_DECODED_SKIPPED;
+    if (rules->oversize == WEIR_OVERSIZE_SKIP_FIRST)
+        complain(ctx, frame, rules);
+    frame->length = 0;
+    return WEIR_DECODED_SKIPPED;
+}
+
+static weir_decoded begin_to_skip(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
+                                  weir_buf *in)
+{
+    if (rules->oversize != WEIR_OVERSIZE_SKIP_FIRST)
+        complain(ctx, frame, rules);
+    if (rules->oversize == WEIR_OVERSIZE_CLOSE)
+        return WEIR_DECODED_REFUSED;
+    frame->left = frame->length;
+    return weir__frame_skip(ctx, frame, rules, in);
+}
+
+weir_decoded weir__frame_take(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
+                              weir_buf *in, weir_msg **out)
+{
+    if (frame->length > rules->max_frame)
+        return begin_to_skip(ctx, frame, rules, in);
+    if (frame->length > weir_buf_readable(in))
+        return WEIR_DECODED_NOTHING;
+    weir_buf *taken;
+    size_t length = (size_t)frame->length;
+    if (weir_buf_retained_slice(in, weir_buf_reader(in) + rules->strip, length - rules->strip,
+                                &taken) < 0)
+        return weir_decoder_refuse(ctx, -ENOMEM, "no memory for a frame");
+    weir_buf_skip(in, length);
+    frame->length = 0;
+    *out = &taken->msg;
+    return WEIR_DECODED_MESSAGE;
+}
