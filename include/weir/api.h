@@ -38,6 +38,12 @@
 #define WEIR__CAST(type, value) ((type)(value))
 #endif
 
+/* What every message passes through: such functions lie together, in few pages. */
+#define WEIR__HOT __attribute__((hot))
+
+/* What seldom follows from it: neither in line nor among them. */
+#define WEIR__BESIDE __attribute__((noinline, cold))
+
 /** The struct of `type` whose `member` is at `pointer`: how a callback gets from what weir hands
  * it, a task or a timer, to what that is embedded in. */
 #ifdef __cplusplus

@@ -94,7 +94,7 @@ static uint32_t take_record(void)
     return ++table_count;
 }
 
-__attribute__((noinline)) void weir__leak_record(weir_msg *msg)
+WEIR__BESIDE void weir__leak_record(weir_msg *msg)
 {
     static _Thread_local unsigned until_sample;
 
@@ -121,7 +121,7 @@ __attribute__((noinline)) void weir__leak_record(weir_msg *msg)
     msg->track = track;
 }
 
-__attribute__((noinline)) void weir__leak_forget(uint32_t track)
+WEIR__BESIDE void weir__leak_forget(uint32_t track)
 {
     pthread_mutex_lock(&table_lock);
     table[track - 1].is_live = false;

@@ -72,7 +72,7 @@ __attribute__((noinline)) static int release_shared(weir_msg *msg, uint32_t refs
     return destroy(msg);
 }
 
-int weir_msg_release(weir_msg *msg)
+WEIR__HOT int weir_msg_release(weir_msg *msg)
 {
     if (msg == NULL)
         return -EINVAL;

@@ -106,8 +106,8 @@ static struct timespec timespec_of(int64_t ns)
     return (struct timespec){ .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
 }
 
-static int sys_epoll_wait(weir_sys *sys, int epoll, struct epoll_event *events, int max,
-                          int64_t timeout_ns)
+WEIR__HOT static int sys_epoll_wait(weir_sys *sys, int epoll, struct epoll_event *events, int max,
+                                    int64_t timeout_ns)
 {
     /* Set once epoll_pwait2 has answered ENOSYS: kernels before 5.11, and valgrind. The memory
      * sanitizer does not know what it fills in. */
@@ -256,27 +256,26 @@ static inline int transmit(int fd, const void *from, size_t length, int flags)
 }
 
 /* Apart, because what the hook may change has to be in memory. */
-static __attribute__((noinline)) int receive_with_fault(int fd, void *to, size_t length, int flags)
+WEIR__BESIDE static int receive_with_fault(int fd, void *to, size_t length, int flags)
 {
     FAULT("recv", &length);
     return receive(fd, to, length, flags);
 }
 
-static __attribute__((noinline)) int transmit_with_fault(int fd, const void *from, size_t length,
-                                                         int flags)
+WEIR__BESIDE static int transmit_with_fault(int fd, const void *from, size_t length, int flags)
 {
     FAULT("send", &length);
     return transmit(fd, from, length, flags);
 }
 
-static int sys_recv(weir_sys *sys, int fd, void *to, size_t length, int flags)
+WEIR__HOT static int sys_recv(weir_sys *sys, int fd, void *to, size_t length, int flags)
 {
     (void)sys;
     return weir__has_faults() ? receive_with_fault(fd, to, length, flags)
                               : receive(fd, to, length, flags);
 }
 
-static int sys_send(weir_sys *sys, int fd, const void *from, size_t length, int flags)
+WEIR__HOT static int sys_send(weir_sys *sys, int fd, const void *from, size_t length, int flags)
 {
     (void)sys;
     return weir__has_faults() ? transmit_with_fault(fd, from, length, flags)

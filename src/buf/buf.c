@@ -26,7 +26,7 @@ __attribute__((noinline)) static void destroy_view(weir_buf *buf)
     weir__block_release(home);
 }
 
-static void buf_destroy(weir_msg *msg)
+WEIR__HOT static void buf_destroy(weir_msg *msg)
 {
     weir_buf *buf = (weir_buf *)msg;
     weir_block *home = weir__buf_home(buf);
@@ -70,7 +70,7 @@ __attribute__((noinline)) static weir_buf *new_large(size_t capacity)
     return weir__buf_init(home, storage, storage->bytes, capacity, 0);
 }
 
-weir_buf *weir_buf_new(size_t capacity)
+WEIR__HOT weir_buf *weir_buf_new(size_t capacity)
 {
     if (capacity > WEIR__LARGEST_POOLED)
         return new_large(capacity);

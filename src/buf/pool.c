@@ -135,7 +135,7 @@ static void unref_pool(weir_pool *pool)
 }
 
 /* To the allocator; from any thread. The block is in no list. */
-__attribute__((noinline)) static void end_block(weir_block *block)
+WEIR__BESIDE static void end_block(weir_block *block)
 {
     weir_pool *owner = block->owner;
     if (owner != NULL)
@@ -213,7 +213,7 @@ static size_t trim_class(weir_pool *pool, unsigned size_class)
 }
 
 /* All classes: the one that is busy, and those that have fallen idle. */
-__attribute__((noinline)) static size_t trim_all(weir_pool *pool)
+WEIR__BESIDE static size_t trim_all(weir_pool *pool)
 {
     drain_remote(pool);
     size_t bytes = 0;
@@ -360,7 +360,7 @@ __attribute__((noinline)) static weir_block *make_large(weir_pool *pool, size_t 
 }
 
 /* The list of this class is empty: see what came home, else make a new one. */
-__attribute__((noinline)) static weir_block *refill(weir_pool *pool, unsigned size_class)
+WEIR__BESIDE static weir_block *refill(weir_pool *pool, unsigned size_class)
 {
     drain_remote(pool);
     if (pool->free[size_class] != NULL)
@@ -393,7 +393,7 @@ static inline bool is_trim_due(const weir_pool *pool, unsigned size_class)
            GETS_PER_TRIM - 1;
 }
 
-__attribute__((noinline)) static weir_block *new_otherwise(size_t room)
+WEIR__BESIDE static weir_block *new_otherwise(size_t room)
 {
     if (weir__fault("pool", NULL) < 0)
         return NULL;
@@ -412,7 +412,7 @@ __attribute__((noinline)) static weir_block *new_otherwise(size_t room)
 }
 
 /* Mostly there is one in the cache. */
-weir_block *weir__block_new(size_t room)
+WEIR__HOT weir_block *weir__block_new(size_t room)
 {
     weir_pool *pool = thread_pool;
     if (weir__has_faults() || pool == NULL || room >= pool->large_from)
@@ -480,7 +480,7 @@ __attribute__((noinline)) static void free_wrapped(weir_block *block)
     put_block(block);
 }
 
-void weir__block_free(weir_block *block)
+WEIR__HOT void weir__block_free(weir_block *block)
 {
     atomic_store_explicit(&block->refs, 0, memory_order_relaxed);
     if (__builtin_expect(block->wraps, 0))

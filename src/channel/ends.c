@@ -62,17 +62,17 @@ static void head_disconnect(weir_ctx *ctx, weir_promise *promise)
         channel->transport->disconnect(channel, promise);
 }
 
-static void head_read(weir_ctx *ctx)
+WEIR__HOT static void head_read(weir_ctx *ctx)
 {
     weir__channel_read_now(ctx->channel);
 }
 
-static void head_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
+WEIR__HOT static void head_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
 {
     weir__channel_write_now(ctx->channel, msg, promise);
 }
 
-static void head_flush(weir_ctx *ctx)
+WEIR__HOT static void head_flush(weir_ctx *ctx)
 {
     weir__channel_flush_now(ctx->channel);
 }

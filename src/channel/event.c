@@ -365,13 +365,13 @@ void weir_ctx_disconnect(weir_ctx *ctx, weir_promise *promise)
     forward(ctx, &(weir_event){ .kind = WEIR_OP_DISCONNECT, .promise = promise });
 }
 
-static __attribute__((noinline)) void read_slowly(weir_ctx *ctx)
+WEIR__BESIDE static void read_slowly(weir_ctx *ctx)
 {
     forward(ctx, &(weir_event){ .kind = WEIR_OP_READ });
 }
 
 /* As the inline ones: it comes with every batch. */
-void weir_ctx_read(weir_ctx *ctx)
+WEIR__HOT void weir_ctx_read(weir_ctx *ctx)
 {
     weir_ctx *to = ctx->is_slow ? NULL : next_for(ctx, WEIR_OP_READ);
     if (to != NULL && !to->is_slow)

@@ -79,7 +79,7 @@ void weir__channel_read_bytes(weir_channel *channel, weir_buf *buf, size_t lengt
 }
 
 /* What the head does at the end of a batch. */
-void weir__channel_fire_read_complete(weir_channel *channel)
+WEIR__HOT void weir__channel_fire_read_complete(weir_channel *channel)
 {
     weir_ctx_fire_read_complete(&channel->pipeline.head);
     if (!channel->is_auto_read)
@@ -187,8 +187,8 @@ static __attribute__((noinline, cold)) void refuse_write(weir_channel *channel, 
         weir__channel_lost(channel, code);
 }
 
-static __attribute__((noinline)) void write_otherwise(weir_channel *channel, weir_msg *msg,
-                                                      weir_promise *promise)
+WEIR__BESIDE static void write_otherwise(weir_channel *channel, weir_msg *msg,
+                                         weir_promise *promise)
 {
     size_t size = weir_msg_size(msg);
     int code = check_write(channel, msg, size, promise);

@@ -171,7 +171,7 @@ static bool is_busy(const weir_executor *executor)
     return executor->type->is_busy != NULL && executor->type->is_busy(executor);
 }
 
-bool weir__executor_has_tasks(weir_executor *executor)
+WEIR__HOT bool weir__executor_has_tasks(weir_executor *executor)
 {
     return !weir__task_queue_is_empty(&executor->tasks) ||
            !weir__task_queue_is_empty(&executor->tail_tasks);
@@ -234,7 +234,8 @@ static bool stays_awake(weir_executor *executor)
     return true;
 }
 
-bool weir__executor_fall_asleep(weir_executor *executor, int64_t max_ns, int64_t *timeout_ns)
+WEIR__HOT bool weir__executor_fall_asleep(weir_executor *executor, int64_t max_ns,
+                                          int64_t *timeout_ns)
 {
     int expected = AWAKE;
     *timeout_ns = 0;
@@ -255,7 +256,7 @@ void weir__executor_get_up(weir_executor *executor)
     atomic_store_explicit(&executor->sleep, AWAKE, memory_order_seq_cst);
 }
 
-bool weir__executor_sleep(weir_executor *executor, int64_t max_ns)
+WEIR__HOT bool weir__executor_sleep(weir_executor *executor, int64_t max_ns)
 {
     int64_t timeout_ns;
     if (!weir__executor_fall_asleep(executor, max_ns, &timeout_ns))
@@ -364,7 +365,7 @@ static void run_task(weir_executor *executor, weir_task *task)
 }
 
 /* Runs the tasks that are there now, but none that they add. */
-static bool run_batch(weir_executor *executor, weir_task_queue *queue)
+WEIR__HOT static bool run_batch(weir_executor *executor, weir_task_queue *queue)
 {
     size_t count = weir__task_queue_count(queue);
     bool has_run = count > 0;
@@ -414,7 +415,7 @@ static void run_pass_hooks(weir_executor *executor)
     }
 }
 
-static bool end_pass(weir_executor *executor, bool has_run)
+WEIR__HOT static bool end_pass(weir_executor *executor, bool has_run)
 {
     /* The quiet period is counted from the end of what ran. */
     if (has_run && executor->is_ending)

@@ -278,7 +278,7 @@ int weir_timer_cancel(weir_timer *timer)
 
 /* For the executor --------------------------------------------------------------------------- */
 
-bool weir__timers_move_due(weir_executor *executor, unsigned most)
+WEIR__HOT bool weir__timers_move_due(weir_executor *executor, unsigned most)
 {
     unsigned moved = 0;
     weir_heap_node *first;

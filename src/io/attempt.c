@@ -36,9 +36,8 @@ static void take_descriptors(weir_io *io, weir_io_op *op, struct msghdr *message
     result->descriptor_count = count;
 }
 
-static __attribute__((noinline)) int receive_parcel(weir_io *io, weir_io_op *op,
-                                                    weir_io_arena *arena, void *to, size_t size,
-                                                    weir_io_result *result)
+WEIR__BESIDE static int receive_parcel(weir_io *io, weir_io_op *op, weir_io_arena *arena, void *to,
+                                       size_t size, weir_io_result *result)
 {
     struct iovec piece = { .iov_base = to, .iov_len = size };
     struct msghdr message = {
@@ -62,9 +61,8 @@ static inline int receive_once(weir_io *io, weir_io_op *op, weir_io_arena *arena
     return io->sys->recv(io->sys, op->file->fd, to, size, 0);
 }
 
-static __attribute__((noinline)) int receive_again(weir_io *io, weir_io_op *op,
-                                                   weir_io_arena *arena, void *to, size_t size,
-                                                   weir_io_result *result)
+WEIR__BESIDE static int receive_again(weir_io *io, weir_io_op *op, weir_io_arena *arena, void *to,
+                                      size_t size, weir_io_result *result)
 {
     int code = -EINTR;
     for (int i = 1; i < MOST_RETRIES && code == -EINTR; i++)

@@ -91,7 +91,7 @@ static void grow_events(epoll_io *io)
     io->event_room = room;
 }
 
-static int epoll_poll(weir_io *base, int64_t timeout_ns)
+WEIR__HOT static int epoll_poll(weir_io *base, int64_t timeout_ns)
 {
     epoll_io *io = (epoll_io *)base;
     base->turn++;
@@ -121,7 +121,7 @@ static void complete_event(epoll_io *io, const struct epoll_event *event)
     weir__readiness_event(&io->base, file, event->events);
 }
 
-static unsigned epoll_complete(weir_io *base)
+WEIR__HOT static unsigned epoll_complete(weir_io *base)
 {
     epoll_io *io = (epoll_io *)base;
     weir_completion phase;

@@ -126,8 +126,7 @@ static bool reads_on(const weir_io_file *file)
 }
 
 /* Nothing came any more. */
-static __attribute__((noinline)) void end_stream(weir_readiness *self, weir_io_op *op, int code,
-                                                 unsigned count)
+WEIR__BESIDE static void end_stream(weir_readiness *self, weir_io_op *op, int code, unsigned count)
 {
     if (code != -EAGAIN && code != -EINTR) { /* that one in the next turn */
         weir__op_finish_in(&self->base, op, code, count);
@@ -143,7 +142,7 @@ static __attribute__((noinline)) void end_stream(weir_readiness *self, weir_io_o
 }
 
 /* A stream: one buffer after the other. Who has more waits for the next turn. */
-static void complete_stream(weir_readiness *self, weir_io_file *file)
+WEIR__HOT static void complete_stream(weir_readiness *self, weir_io_file *file)
 {
     weir_io_op *op = file->in;
     unsigned count = 0;
@@ -257,7 +256,7 @@ static uint8_t bits_of(uint32_t events)
     return bits;
 }
 
-void weir__readiness_begin(weir_readiness *self, weir_completion *phase)
+WEIR__HOT void weir__readiness_begin(weir_readiness *self, weir_completion *phase)
 {
     phase->before = weir__counter_get(&self->base.counters->completions);
     weir__io_tell_ended(&self->base);
@@ -287,7 +286,7 @@ static inline bool only_receives(const weir_io_file *file)
 }
 
 /* Mostly bytes have come, and nothing else. */
-void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events)
+WEIR__HOT void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events)
 {
     if ((events & ~(uint32_t)EPOLLOUT) != EPOLLIN || !only_receives(file)) {
         weir__readiness_event_beside(self, file, events);
@@ -299,7 +298,7 @@ void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t ev
     complete_stream(self, file);
 }
 
-unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase)
+WEIR__HOT unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase)
 {
     weir_list rest;
     weir_list_node *node;
@@ -373,7 +372,8 @@ static int submit_send(weir_readiness *self, weir_io_op *op)
     return wait_for_out(self, op);
 }
 
-int weir__readiness_send_now(weir_io *base, weir_io_file *file, const void *bytes, size_t length)
+WEIR__HOT int weir__readiness_send_now(weir_io *base, weir_io_file *file, const void *bytes,
+                                       size_t length)
 {
     if (file->out != NULL || file->error < 0 || !(file->bits & WEIR_FILE_WRITABLE) ||
         !weir__io_take_send(base, file))

@@ -123,7 +123,7 @@ static int rebuild(weir_loop *loop)
 }
 
 /* What a poll answers is judged when it is known what came of it. */
-static void poll_io(weir_loop *loop, int64_t timeout_ns)
+WEIR__HOT static void poll_io(weir_loop *loop, int64_t timeout_ns)
 {
     bool failed_before = loop->last_poll.code < 0 && loop->last_poll.code != -EINTR;
     int code = loop->io->type->poll(loop->io, timeout_ns);
@@ -174,7 +174,7 @@ static void wait_for_events(weir_loop *loop, weir_strategy strategy, int64_t max
 
 /* The spin detector ---------------------------------------------------------------------------- */
 
-static bool has_something_to_run(weir_executor *executor)
+WEIR__HOT static bool has_something_to_run(weir_executor *executor)
 {
     return weir__executor_has_tasks(executor) ||
            weir__executor_next_deadline_ns(executor) <= executor->now_ns;
@@ -308,7 +308,7 @@ static bool run_tasks(weir_loop *loop, unsigned completions)
     return weir__executor_run_tasks(&loop->base, budget_ns(loop, io_ns));
 }
 
-static bool loop_turn(weir_executor *executor, int64_t max_wait_ns)
+WEIR__HOT static bool loop_turn(weir_executor *executor, int64_t max_wait_ns)
 {
     weir_loop *loop = (weir_loop *)executor;
     if (weir_executor_get_state(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN && evict_residents(loop))

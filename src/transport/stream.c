@@ -22,8 +22,7 @@ static void deliver(weir_socket *self, const weir_io_result *result)
         weir__channel_read(&self->channel, msg);
 }
 
-static __attribute__((noinline)) void on_received_otherwise(weir_socket *self,
-                                                            const weir_io_result *result)
+WEIR__BESIDE static void on_received_otherwise(weir_socket *self, const weir_io_result *result)
 {
     if (result->buf != NULL)
         deliver(self, result);
@@ -38,7 +37,7 @@ static __attribute__((noinline)) void on_received_otherwise(weir_socket *self,
 }
 
 /* Mostly it is a buffer of many. */
-static void on_received(weir_io_op *op, const weir_io_result *result)
+WEIR__HOT static void on_received(weir_io_op *op, const weir_io_result *result)
 {
     weir_socket *self = weir__socket_of_in(op);
     if (result->is_armed && result->buf != NULL && result->descriptor_count == 0 &&
@@ -48,7 +47,7 @@ static void on_received(weir_io_op *op, const weir_io_result *result)
         on_received_otherwise(self, result);
 }
 
-static void on_batch_end(weir_io_op *op)
+WEIR__HOT static void on_batch_end(weir_io_op *op)
 {
     weir__socket_end_batch(weir__socket_of_in(op));
 }
@@ -107,7 +106,7 @@ static int send_by_operations(weir_socket *self)
 }
 
 /* Sends what is flushed, of which `code` bytes went already; or that has failed. */
-static __attribute__((noinline)) void send_rest(weir_socket *self, int code)
+WEIR__BESIDE static void send_rest(weir_socket *self, int code)
 {
     weir_channel *channel = &self->channel;
     if (code > 0)
@@ -118,7 +117,7 @@ static __attribute__((noinline)) void send_rest(weir_socket *self, int code)
 }
 
 /* One buffer in one piece, as most flushes are, goes straight to the kernel. */
-static void stream_flush(weir_channel *channel)
+WEIR__HOT static void stream_flush(weir_channel *channel)
 {
     weir_socket *self = weir__socket_of(channel);
     if (self->out != NULL || !weir__outbound_has_flushed(&channel->outbound)) {
