@@ -116,7 +116,7 @@ def curves(title, x_title, y_title, lines, x_from_zero=False):
         out += [line(place_x(x), top, place_x(x), height - bottom),
                 text(place_x(x), height - bottom + 18, label(x), 11, GREY, "middle")]
     out += [text((left + WIDTH - right) / 2, height - 12, x_title, 12, GREY, "middle"), text(16, 44, y_title, 11, GREY)]
-    taken = []
+    ends = []
     for nth, (name, line_points) in enumerate(lines.items()):
         stroke = colour(name, nth)
         path = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y, _, _ in line_points)
@@ -125,9 +125,9 @@ def curves(title, x_title, y_title, lines, x_from_zero=False):
         for x, y, low, high in line_points:
             out += [line(place_x(x), place_y(low), place_x(x), place_y(high), stroke),
                     f'<circle cx="{place_x(x):.1f}" cy="{place_y(y):.1f}" r="3" fill="{stroke}"/>']
-        end_y = place_y(line_points[-1][1]) + 4
-        while any(abs(end_y - other) < 14 for other in taken):
-            end_y += 14
-        taken.append(end_y)
-        out.append(text(place_x(line_points[-1][0]) + 10, end_y, name, 12, stroke, weight="600"))
+        ends.append((place_y(line_points[-1][1]) + 4, place_x(line_points[-1][0]) + 10, name, stroke))
+    lowest = 0.0
+    for y, x, name, stroke in sorted(ends):  # in the order of their ends, one below the other
+        lowest = max(y, lowest + 14)
+        out.append(text(x, lowest, name, 12, stroke, weight="600"))
     return picture(height, out)
