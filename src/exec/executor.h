@@ -74,7 +74,8 @@ typedef struct weir_watch_state {
     int64_t limit_ns; /* 0: not watched */
     weir_list_node node;
     pthread_t thread;
-    uint64_t progress; /* as of the last look, and since when */
+    uint64_t progress;   /* as of the last look, and since when */
+    const char *running; /* then */
     int64_t since_ns;
     bool is_reported;
 } weir_watch_state;

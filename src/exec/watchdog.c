@@ -140,8 +140,13 @@ static bool is_blocked(weir_executor *executor, int64_t now_ns)
 {
     weir_watch_state *watch = &executor->watch;
     uint64_t progress = progress_of(executor);
-    if (weir__executor_is_asleep(executor) || progress != watch->progress) {
+    /* Its first task counts when it is done; that it has begun shows here, also behind a start that
+     * took too long itself. */
+    const char *running = atomic_load_explicit(&executor->running, memory_order_relaxed);
+    if (weir__executor_is_asleep(executor) || progress != watch->progress ||
+        running != watch->running) {
         watch->progress = progress;
+        watch->running = running;
         watch->since_ns = now_ns;
         watch->is_reported = false;
     }
