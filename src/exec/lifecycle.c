@@ -271,10 +271,11 @@ static int try_start(weir_executor *executor, weir_task_queue *queue, weir_task 
     if (!atomic_compare_exchange_strong_explicit(&executor->state, &expected, WEIR_EXECUTOR_STARTED,
                                                  memory_order_seq_cst, memory_order_seq_cst))
         return 0;
+    atomic_store_explicit(&executor->start_code, 0, memory_order_relaxed);
     int code = launch(executor);
-    atomic_store_explicit(&executor->start_code, code < 0 ? code : 0, memory_order_relaxed);
     if (code >= 0)
-        return 0;
+        return 0; /* it may have ended, and be gone */
+    atomic_store_explicit(&executor->start_code, code, memory_order_relaxed);
     /* Nobody else takes tasks from the queue, until the state goes back. */
     if (own != NULL)
         weir__task_queue_take_back(queue, own);
