@@ -374,12 +374,13 @@ static void keep(pass *self)
 static void hand_all_on(pass *self)
 {
     weir_decoder *decoder = self->decoder;
-    weir_buf *rest[] = { decoder->kept, self->fresh, decoder->later };
+    enum { PARTS = 3 };
+    weir_buf *rest[PARTS] = { decoder->kept, self->fresh, decoder->later };
     decoder->kept = self->fresh = decoder->later = NULL;
     if (self->lent > 0)
         weir_buf_set_writer(rest[0], weir_buf_writer(rest[0]) - self->lent);
     self->lent = 0;
-    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) {
+    for (int i = 0; i < PARTS; i++) {
         if (weir_buf_readable(rest[i]) > 0)
             weir_ctx_fire_read(self->ctx, &rest[i]->msg);
         else

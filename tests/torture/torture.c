@@ -252,7 +252,7 @@ static unsigned *calls_made(cases *self, const char *name)
         if (strcmp(self->calls[i].name, name) == 0)
             return &self->calls[i].made;
     }
-    MUST(!"more names than expected");
+    MUST(false); /* more names than expected */
     return NULL;
 }
 
