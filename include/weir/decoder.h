@@ -100,7 +100,7 @@ typedef struct weir_decoder_type {
     size_t max_message;
 
     /* The most that is kept of what was not asked for yet: what comes while a message is being
-     * handled, and behind the first message in single mode. 0: as max_message, but at least 64 KiB.
+     * handled, and behind the first message in single mode. 0: 64 KiB; never less than max_message.
      */
     size_t max_waiting;
 
@@ -122,6 +122,7 @@ typedef struct weir_decoder {
     bool is_decoding;               /* further up the stack */
     bool is_single;
     bool is_removed;
+    bool is_ending;   /* the stream has, while it decodes */
     bool is_over;     /* the stream has ended, or was refused */
     bool has_decoded; /* in this batch of reads */
 } weir_decoder;

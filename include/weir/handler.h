@@ -166,9 +166,10 @@ static inline void weir_ctx_flush(weir_ctx *ctx);
 WEIR_API void weir_ctx_write_and_flush(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
 WEIR_API void weir_ctx_shutdown(weir_ctx *ctx, weir_promise *promise);
 
-/** For a handler that cannot pass a write on: releases the message and fails the promise. Without
- * one it fails itself (weir_ctx_fail) and closes the channel, because what is written next would be
- * taken for what is missing; but not for WEIR_ECLOSED, when that has happened. */
+/** For a handler that cannot pass a write on: releases the message (NULL: it is gone) and fails the
+ * promise. Without one it fails itself (weir_ctx_fail) and closes the channel, because what is
+ * written next would be taken for what is missing; but not for WEIR_ECLOSED, when that has
+ * happened. */
 WEIR_API void weir_ctx_refuse_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise, int code);
 WEIR_API void weir_ctx_close(weir_ctx *ctx, weir_promise *promise);
 WEIR_API void weir_ctx_deregister(weir_ctx *ctx, weir_promise *promise);

@@ -39,8 +39,8 @@ typedef struct weir_idle {
 /**
  * Passes a weir_idle_event on, by on_event, when the time is up, and again each time it is up once
  * more. Add it with a weir_idle as the argument, which must outlive the channel; one with a time
- * below 0, or without any, cannot be added. Where it stands in the pipeline does not matter for
- * what it sees, only for who hears of it.
+ * below 0, or without any, cannot be added. Put it before (nearer to the head than) the handlers
+ * that write: it sees the flushes that pass it, and the event goes to those behind it.
  *
  * There is one timer, and nothing that is read or sent touches it: when it fires early, it waits
  * for the rest. While output waits for the other side, whether some of it went is looked at when

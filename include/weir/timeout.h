@@ -17,8 +17,10 @@ typedef struct weir_timeout {
  * be added. It has one timer, which nothing that is read touches. */
 extern WEIR_API const weir_handler_type weir_read_timeout_handler;
 
-/** The same when output waits, and nothing of it has gone for so long: the other side takes no
- * more. Progress is looked at when the time is up, so it may take up to twice as long. */
+/** The same when output that was flushed waits, and nothing of it has gone for so long: the other
+ * side takes no more. Progress is looked at when the time is up, so it may take up to twice as
+ * long; and it is what the kernel takes, in steps of its buffer when the other side reads slowly:
+ * leave it seconds. Neither of the two can have an executor of its own. */
 extern WEIR_API const weir_handler_type weir_write_timeout_handler;
 
 WEIR_END_DECLS

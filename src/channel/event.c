@@ -331,7 +331,8 @@ void weir_ctx_fail(weir_ctx *ctx, int code, const char *format, ...)
 
 void weir_ctx_refuse_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise, int code)
 {
-    weir_msg_release(msg);
+    if (msg != NULL)
+        weir_msg_release(msg);
     if (promise != NULL) {
         weir_promise_set(promise, code);
     } else if (code != WEIR_ECLOSED) {

@@ -62,11 +62,11 @@ void weir_decoder_set_single(weir_decoder *decoder, bool is_single)
 
 /* Keeping -------------------------------------------------------------------------------------- */
 
+/* At least as much as makes one message. */
 static size_t max_waiting(const weir_decoder *decoder)
 {
-    if (decoder->type->max_waiting > 0)
-        return decoder->type->max_waiting;
-    return decoder->max_message > LEAST_WAITING ? decoder->max_message : LEAST_WAITING;
+    size_t most = decoder->type->max_waiting > 0 ? decoder->type->max_waiting : LEAST_WAITING;
+    return most > decoder->max_message ? most : decoder->max_message;
 }
 
 static void drop(weir_buf **buf)
@@ -76,18 +76,27 @@ static void drop(weir_buf **buf)
     *buf = NULL;
 }
 
-/* A few bytes do not keep the large buffer that they came in. Takes the reference; NULL for an
- * empty one. */
-static weir_buf *fitting(weir_buf *buf)
+/*
+ * What is left of a read, in a buffer of the decoder's own, to which more can be appended: others
+ * may hold the read itself, or views of it. A few bytes do not keep the large buffer that they came
+ * in. Takes the reference; `*to` is NULL for an empty one.
+ */
+static int make_own(const weir_decoder *decoder, weir_buf *rest, weir_buf **to)
 {
-    size_t length = weir_buf_readable(buf);
-    weir_buf *copy;
-    if (length > 0 &&
-        (weir_buf_capacity(buf) / 4 <= length ||
-         weir_buf_copy(buf, weir_buf_reader(buf), length, &copy) < 0)) /* then it has to do */
-        return buf;
-    weir_buf_release(buf);
-    return length > 0 ? copy : NULL;
+    size_t length = weir_buf_readable(rest);
+    int code = 0;
+    *to = NULL;
+    if (decoder->type->cumulation == WEIR_CUMULATION_CHAIN &&
+        weir_buf_capacity(rest) / 4 <= length && length > 0) {
+        *to = weir_buf_new_composite();
+        code = *to != NULL ? weir_buf_composite_add(*to, weir_buf_retain(rest)) : -ENOMEM;
+        if (code < 0)
+            drop(to);
+    } else if (length > 0) {
+        code = weir_buf_copy(rest, weir_buf_reader(rest), length, to);
+    }
+    weir_buf_release(rest);
+    return code;
 }
 
 /* What was read of it makes room, when that is worth the move. */
@@ -328,9 +337,11 @@ static void run_with_loan(pass *self)
         run(self);
         return;
     }
+    weir_buf *held = weir_buf_retain(self->fresh); /* which may be handed on meanwhile */
     weir_loan outer = weir__loan_begin(block);
     run(self);
     weir__loan_end(outer);
+    weir_buf_release(held);
 }
 
 /* After a pass -----------------------------------------------------------------------------------
@@ -344,10 +355,10 @@ static int keep_rest(pass *self)
     size_t lent = self->lent;
     self->fresh = NULL;
     self->lent = 0;
-    if (rest == NULL || decoder->kept == NULL) {
-        decoder->kept = rest != NULL ? fitting(rest) : decoder->kept;
+    if (rest == NULL)
         return 0;
-    }
+    if (decoder->kept == NULL)
+        return make_own(decoder, rest, &decoder->kept);
     size_t length = weir_buf_readable(rest) - lent;
     int code = length == 0
                    ? 0
@@ -375,6 +386,7 @@ static void hand_all_on(pass *self)
 {
     weir_decoder *decoder = self->decoder;
     enum { PARTS = 3 };
+    end_loan(self);
     weir_buf *rest[PARTS] = { decoder->kept, self->fresh, decoder->later };
     decoder->kept = self->fresh = decoder->later = NULL;
     if (self->lent > 0)
@@ -402,6 +414,8 @@ static void end_pass(pass *self)
     }
 }
 
+static void finish(weir_ctx *ctx);
+
 /* Decodes what came, and what comes meanwhile. Takes the reference to `fresh`, which may be NULL.
  */
 static void decode_all(weir_ctx *ctx, weir_buf *fresh, bool is_last)
@@ -421,6 +435,8 @@ static void decode_all(weir_ctx *ctx, weir_buf *fresh, bool is_last)
         decoder->later = NULL;
     } while (self.fresh != NULL);
     decoder->pass = NULL;
+    if (decoder->is_ending)
+        finish(ctx);
 }
 
 /* The handler ---------------------------------------------------------------------------------- */
@@ -429,14 +445,14 @@ static void decode_all(weir_ctx *ctx, weir_buf *fresh, bool is_last)
 static void wait_its_turn(weir_ctx *ctx, weir_decoder *decoder, weir_buf *buf)
 {
     size_t length = weir_buf_readable(buf), waiting = weir_buf_readable(decoder->later);
-    int code = length > max_waiting(decoder) - waiting ? WEIR_ELIMIT : 0;
+    int code = waiting + length > max_waiting(decoder) ? WEIR_ELIMIT : 0;
     if (code == 0 && decoder->later == NULL) {
-        decoder->later = buf;
-        return;
+        code = make_own(decoder, buf, &decoder->later);
+    } else {
+        if (code == 0)
+            code = append(decoder, &decoder->later, buf, weir_buf_reader(buf), length);
+        weir_buf_release(buf);
     }
-    if (code == 0)
-        code = append(decoder, &decoder->later, buf, weir_buf_reader(buf), length);
-    weir_buf_release(buf);
     if (code == 0)
         return;
     weir_decoder_refuse(ctx, code, "no room for the %zu bytes that came meanwhile",
@@ -497,7 +513,8 @@ void weir_decoder_on_read_complete(weir_ctx *ctx)
 static void finish(weir_ctx *ctx)
 {
     weir_decoder *decoder = weir_ctx_state(ctx);
-    if (decoder->is_over || decoder->pass != NULL)
+    decoder->is_ending = decoder->pass != NULL; /* then the pass comes to this when it ends */
+    if (decoder->is_over || decoder->is_ending)
         return;
     /* Behind the last byte it is asked once more, with nothing; but not without memory. */
     decode_all(ctx, decoder->type->decode_last != NULL ? weir_buf_new(0) : NULL, true);
@@ -535,8 +552,10 @@ void weir_decoder_removed(weir_ctx *ctx)
     weir_decoder *decoder = weir_ctx_state(ctx);
     bool has_rest = weir_buf_readable(decoder->kept) > 0;
     decoder->is_removed = true;
-    if (decoder->pass != NULL)
-        return; /* the pass ends soon, and then the rest goes on */
+    if (decoder->pass != NULL) { /* before anything that comes from now on */
+        end_pass(decoder->pass);
+        return;
+    }
     decoder->is_over |= !weir_channel_is_open(weir_ctx_channel(ctx));
     end_pass(&(pass){ .ctx = ctx, .decoder = decoder });
     if (has_rest && !decoder->is_over)

@@ -6,33 +6,42 @@
 
 #include <errno.h>
 
-/* In a buffer of its own: the message is not copied. */
-static int make_prefix(weir_ctx *ctx, size_t length, weir_prepend_fn fn, weir_buf **prefix)
+/* In one message with it, so that neither goes without the other. The message is not copied; its
+ * reference goes with the call. */
+static int put_before(weir_buf *body, const uint8_t *bytes, size_t count, weir_buf **out)
 {
-    uint8_t bytes[WEIR__MOST_PREPENDED];
-    int count = fn(ctx, length, bytes);
-    if (count < 0)
-        return count;
-    *prefix = weir_buf_from(bytes, (size_t)count);
-    return *prefix != NULL ? 0 : -ENOMEM;
+    weir_buf *both = weir_buf_new_composite(), *prefix = weir_buf_from(bytes, count);
+    int code = both != NULL && prefix != NULL ? 0 : -ENOMEM;
+    if (code == 0)
+        code = weir_buf_composite_add(both, prefix);
+    else if (prefix != NULL)
+        weir_buf_release(prefix);
+    if (code == 0)
+        code = weir_buf_composite_add(both, body);
+    else
+        weir_buf_release(body);
+    if (code < 0 && both != NULL)
+        weir_buf_release(both);
+    *out = both;
+    return code;
 }
 
 void weir__prepend(weir_ctx *ctx, weir_msg *msg, weir_promise *promise, weir_prepend_fn fn)
 {
-    const weir_buf *body = weir_buf_from_msg(msg);
-    weir_buf *prefix;
+    uint8_t bytes[WEIR__MOST_PREPENDED];
+    weir_buf *body = weir_buf_from_msg(msg), *both;
     if (body == NULL) {
         weir_ctx_write(ctx, msg, promise);
         return;
     }
-    /* Once its length is on its way, the message cannot be taken back. */
-    int code = promise == NULL || weir_promise_set_uncancellable(promise) ? 0 : -ECANCELED;
-    if (code == 0)
-        code = make_prefix(ctx, weir_buf_readable(body), fn, &prefix);
-    if (code < 0) {
-        weir_ctx_refuse_write(ctx, msg, promise, code);
+    int count = fn(ctx, weir_buf_readable(body), bytes);
+    if (count < 0) {
+        weir_ctx_refuse_write(ctx, msg, promise, count);
         return;
     }
-    weir_ctx_write(ctx, &prefix->msg, NULL);
-    weir_ctx_write(ctx, msg, promise);
+    int code = put_before(body, bytes, (size_t)count, &both);
+    if (code < 0)
+        weir_ctx_refuse_write(ctx, NULL, promise, code);
+    else
+        weir_ctx_write(ctx, &both->msg, promise);
 }

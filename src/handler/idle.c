@@ -97,7 +97,7 @@ static void look(weir_ctx *ctx, idle_handler *self)
 {
     int64_t next = INT64_MAX;
     look_at_output(ctx, self);
-    for (int kind = 0; kind < KINDS && self->is_watching; kind++) {
+    for (int kind = 0; kind < KINDS && self->is_watching && !weir_ctx_is_removed(ctx); kind++) {
         int64_t due = period_of(ctx, kind) > 0 ? look_at(ctx, self, kind) : INT64_MAX;
         next = due < next ? due : next;
     }
@@ -126,7 +126,7 @@ static void start_watching(weir_ctx *ctx)
 
 static bool is_time(int64_t ms)
 {
-    return ms >= 0 && ms <= INT64_MAX / WEIR_MS(1);
+    return ms >= 0 && ms <= (int64_t)1 << 40; /* a few decades */
 }
 
 static void idle_added(weir_ctx *ctx)

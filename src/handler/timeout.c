@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#define MOST_MS ((int64_t)1 << 40) /* a few decades */
+
 typedef struct timeout_handler {
     weir_ctx_timer timer;
     int64_t since;    /* when there was something last */
@@ -61,8 +63,10 @@ static void begin(weir_ctx *ctx, void (*fire)(weir_ctx_timer *timer, weir_ctx *c
     const weir_timeout *config = weir_ctx_arg(ctx);
     timeout_handler *self = weir_ctx_state(ctx);
     self->timer.fire = fire;
-    if (config == NULL || config->ms <= 0 || config->ms > INT64_MAX / WEIR_MS(1))
+    if (config == NULL || config->ms <= 0 || config->ms > MOST_MS)
         weir_ctx_fail(ctx, -EINVAL, "how long is too long? No time was given");
+    else if (!weir__channel_is_mine(weir_ctx_channel(ctx)))
+        weir_ctx_fail(ctx, -EINVAL, "a timeout handler belongs on the channel's loop");
     else
         start_watching(ctx);
 }
@@ -118,13 +122,16 @@ const weir_handler_type weir_read_timeout_handler = {
 static void look_at_writes(weir_ctx_timer *timer, weir_ctx *ctx)
 {
     timeout_handler *self = WEIR_CONTAINER(timer, timeout_handler, timer);
+    weir_channel *channel = weir_ctx_channel(ctx);
     weir_channel_stats stats;
-    weir_channel_get_stats(weir_ctx_channel(ctx), &stats);
-    uint64_t sent = weir__channel_sent_bytes(weir_ctx_channel(ctx));
+    weir_channel_get_stats(channel, &stats);
+    uint64_t sent = weir__channel_sent_bytes(channel);
     if (!self->has_waiting || sent != self->sent)
         self->since = now_of(ctx);
-    self->has_waiting = stats.pending_bytes > 0;
+    self->has_waiting = stats.pending_bytes > 0 && weir__outbound_has_flushed(&channel->outbound);
     self->sent = sent;
+    if (!self->has_waiting)
+        self->since = now_of(ctx);
     if (now_of(ctx) - self->since < period_of(ctx))
         wait_on(ctx, self);
     else

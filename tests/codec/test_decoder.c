@@ -710,6 +710,69 @@ static void the_verifier_finds_what_is_wrong(void **state)
         -EINVAL);
 }
 
+/* Two decoders, one behind the other, a message of the second in several of the first. */
+static int add_two(weir_channel *channel, void *arg)
+{
+    (void)arg;
+    int code = add_frames(channel, (void *)&copying);
+    return code < 0 ? code
+                    : weir_pipeline_add_last(weir_channel_pipeline(channel), "summer",
+                                             &summer_handler, NULL);
+}
+
+static int add_frames_twice(weir_channel *channel, void *arg)
+{
+    int code = add_frames(channel, arg);
+    return code < 0 ? code
+                    : weir_pipeline_add_last(weir_channel_pipeline(channel), "again",
+                                             &frames_handler, arg);
+}
+
+static void decoders_stand_behind_each_other(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = embedded_with(add_two, NULL);
+    write_text(embedded, "\2"
+                         "12"
+                         "\3"
+                         "3\n4");
+    codec_expect_text(embedded, "6");
+    weir_embedded_free(embedded);
+    for (int chains = 0; chains <= 1; chains++) {
+        embedded = embedded_with(add_frames_twice, chains ? &chaining : &copying);
+        write_text(embedded, "\3\5ab\2cd\2e\1\1f");
+        codec_expect_text(embedded, "abcde");
+        codec_expect_text(embedded, "f");
+        codec_end(embedded);
+    }
+}
+
+/* What others hold of a read is not written to, and a read-only one is fine. */
+static void reads_stay_as_they_are(void **state)
+{
+    (void)state;
+    for (int chains = 0; chains <= 1; chains++) {
+        weir_embedded *embedded = embedded_with(add_frames, chains ? &chaining : &copying);
+        weir_buf *whole = weir_buf_from("\5abXYZ", 6), *first, *read_only;
+        assert_int_equal(weir_buf_duplicate(whole, &first), 0);
+        assert_int_equal(weir_buf_set_writer(first, 3), 0);
+        weir_buf_retain(first);
+        assert_int_equal(weir_embedded_write_inbound(embedded, &first->msg), 0);
+        write_text(embedded, "cd");
+        assert_int_equal(weir_buf_writer(first), 3);
+        weir_buf_release(first);
+        codec_check_bytes(&whole->msg, "\5abXYZ", 6);
+        weir_buf *rest = weir_buf_from("e\3g", 3);
+        assert_int_equal(weir_buf_read_only(rest, &read_only), 0);
+        weir_buf_release(rest);
+        assert_int_equal(weir_embedded_write_inbound(embedded, &read_only->msg), 0);
+        codec_expect_text(embedded, "abcde");
+        write_text(embedded, "hi");
+        codec_expect_text(embedded, "ghi");
+        codec_end(embedded);
+    }
+}
+
 /* Faults --------------------------------------------------------------------------------------- */
 
 /* Each allocation fails once. */
@@ -763,6 +826,8 @@ int main(void)
         weir_case(however_the_bytes_come),
         weir_case(a_long_input_costs_in_proportion),
         weir_case(the_verifier_finds_what_is_wrong),
+        weir_case(decoders_stand_behind_each_other),
+        weir_case(reads_stay_as_they_are),
         weir_case(without_memory_it_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

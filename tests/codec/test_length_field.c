@@ -217,8 +217,10 @@ static void lengths_are_prepended(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         weir_embedded *embedded = codec_new(&weir_length_prepender_handler, &rows[i].prepender);
         assert_int_equal(weir_embedded_write_outbound(embedded, &weir_buf_from("abc", 3)->msg), 0);
-        codec_expect_written(embedded, rows[i].bytes, rows[i].length);
-        codec_expect_written(embedded, "abc", 3);
+        char both[16];
+        memcpy(both, rows[i].bytes, rows[i].length);
+        memcpy(both + rows[i].length, "abc", 3);
+        codec_expect_written(embedded, both, rows[i].length + 3); /* one message */
         codec_end(embedded);
     }
 }
@@ -243,8 +245,12 @@ static void lengths_that_do_not_fit_fail_the_write(void **state)
             assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
         } else { /* 256 - 256 + 1 */
             assert_int_equal(code, 0);
-            codec_expect_written(embedded, "\1", 1);
-            weir_msg_release(weir_embedded_read_outbound(embedded));
+            weir_buf *both = weir_buf_from_msg(weir_embedded_read_outbound(embedded));
+            uint8_t length = 0;
+            assert_int_equal(weir_buf_read_u8(both, &length), 0);
+            assert_int_equal(length, 1);
+            assert_int_equal(weir_buf_readable(both), 256);
+            weir_buf_release(both);
         }
         codec_end(embedded);
     }
@@ -282,11 +288,8 @@ static void a_length_never_goes_alone(void **state)
                             .is_early = is_early };
         weir_embedded_call(embedded, write_and_cancel, &self);
         weir_embedded_run(embedded);
-        assert_int_equal(weir_embedded_outbound_count(embedded), is_early ? 0 : 2);
-        weir_msg_release(weir_embedded_read_outbound(embedded));
-        weir_msg_release(weir_embedded_read_outbound(embedded));
-        assert_int_equal(weir_future_code(weir_promise_future(self.promise)),
-                         is_early ? -ECANCELED : 0);
+        assert_int_equal(weir_embedded_outbound_count(embedded), 0);
+        assert_int_equal(weir_future_code(weir_promise_future(self.promise)), -ECANCELED);
         weir_promise_release(self.promise);
         codec_end(embedded);
     }
