@@ -381,22 +381,43 @@ static void keep(pass *self)
     }
 }
 
+enum { PARTS = 3 };
+
+/* Several parts go on as one, so that nothing that is read meanwhile comes between them; without
+ * memory for that one by one. */
+static void join(weir_buf **parts)
+{
+    size_t length = 0, count = 0;
+    for (int i = 0; i < PARTS; i++) {
+        length += weir_buf_readable(parts[i]);
+        count += weir_buf_readable(parts[i]) > 0;
+    }
+    weir_buf *whole = count > 1 ? weir_buf_new(length) : NULL;
+    for (int i = 0; i < PARTS && whole != NULL; i++) {
+        if (parts[i] != NULL)
+            weir_buf_write_buf(whole, parts[i], weir_buf_readable(parts[i]));
+        drop(&parts[i]);
+    }
+    if (whole != NULL)
+        parts[0] = whole;
+}
+
 /* Removed: the next handler gets what was not decoded. */
 static void hand_all_on(pass *self)
 {
     weir_decoder *decoder = self->decoder;
-    enum { PARTS = 3 };
     end_loan(self);
-    weir_buf *rest[PARTS] = { decoder->kept, self->fresh, decoder->later };
+    weir_buf *parts[PARTS] = { decoder->kept, self->fresh, decoder->later };
     decoder->kept = self->fresh = decoder->later = NULL;
     if (self->lent > 0)
-        weir_buf_set_writer(rest[0], weir_buf_writer(rest[0]) - self->lent);
+        weir_buf_set_writer(parts[0], weir_buf_writer(parts[0]) - self->lent);
     self->lent = 0;
+    join(parts);
     for (int i = 0; i < PARTS; i++) {
-        if (weir_buf_readable(rest[i]) > 0)
-            weir_ctx_fire_read(self->ctx, &rest[i]->msg);
+        if (weir_buf_readable(parts[i]) > 0)
+            weir_ctx_fire_read(self->ctx, &parts[i]->msg);
         else
-            drop(&rest[i]);
+            drop(&parts[i]);
     }
 }
 
