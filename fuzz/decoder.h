@@ -10,6 +10,7 @@
 #include <weir/verifier.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 
 typedef struct fuzz_decoder {
     const weir_handler_type *type;

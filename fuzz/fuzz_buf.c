@@ -25,14 +25,6 @@ static const operation operations[] = {
 #define STATES 128
 static uint8_t seen[OPERATION_COUNT][STATES] __attribute__((section("__libfuzzer_extra_counters")));
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc;
-    (void)argv;
-    is_tracing = fuzz_begin();
-    return 0;
-}
-
 /* Makes w->borrowed a slice of the slot's content, or of such a slice. */
 static slot *borrow(world *w, slot *lender)
 {

@@ -4,13 +4,6 @@
 
 #include <weir/delimiter.h>
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc, (void)argv;
-    fuzz_begin();
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const weir_delimiter ends[] = { WEIR_DELIMITER(";"), WEIR_DELIMITER("ab"),

@@ -4,13 +4,6 @@
 
 #include <weir/length_field.h>
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc, (void)argv;
-    fuzz_begin();
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const unsigned widths[] = { 1, 2, 3, 4, 8 };

@@ -46,7 +46,6 @@ typedef struct world {
 } world;
 
 static world w;
-static bool is_tracing;
 
 /* Any of them may be seen as the handler's state. */
 typedef struct state {
@@ -431,7 +430,7 @@ static void act(weir_ctx *ctx)
     if (what & FAULT_BIT)
         w.fault_in = 1 + take() % 8;
     what &= 0x7f;
-    if (is_tracing)
+    if (fuzz_is_tracing)
         fprintf(stderr, "%u: %*s%s %u\n", w.steps, (int)w.depth, "",
                 ctx != NULL ? weir_ctx_type(ctx)->name : "outside", what);
     if (what < 40)
@@ -503,14 +502,6 @@ static void check_ends(void)
         MUST(w.outcomes[i].told == 1);
         weir_promise_release(w.outcomes[i].promise);
     }
-}
-
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc;
-    (void)argv;
-    is_tracing = fuzz_begin();
-    return 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

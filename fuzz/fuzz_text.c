@@ -6,14 +6,8 @@
 #include <weir/base64.h>
 #include <weir/utf8.h>
 
+#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc, (void)argv;
-    fuzz_begin();
-    return 0;
-}
 
 static void check_utf8(const uint8_t *bytes, size_t length)
 {

@@ -10,8 +10,6 @@
 
 /* Telling ----------------------------------------------------------------------------------- */
 
-bool is_tracing;
-
 int slot_number(const world *w, const slot *s)
 {
     return s == &w->borrowed ? -1 : (int)(s - w->slots);

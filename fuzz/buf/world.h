@@ -4,6 +4,7 @@
 #define WEIR_FUZZ_BUF_WORLD_H
 
 #include "buf/model.h"
+#include "fuzz.h"
 
 /* An empty slot is a NULL buffer, which every function must refuse. */
 typedef struct slot {
@@ -114,10 +115,9 @@ OPERATIONS(DECLARE_OPERATION)
 /* Prints what is about to be called, when WEIR_FUZZ_TRACE is set. */
 #define SAY(...)                                                                                   \
     do {                                                                                           \
-        if (is_tracing)                                                                            \
+        if (fuzz_is_tracing)                                                                       \
             say(w, s, __VA_ARGS__);                                                                \
     } while (0)
-extern bool is_tracing;
 void say(const world *w, const slot *s, const char *format, ...) WEIR_PRINTF(3, 4);
 
 /* Aborts: buffer and model disagree. */

@@ -19,9 +19,9 @@ WEIR_API int weir_base64_encode(const weir_base64 *config, const void *bytes, si
                                 weir_buf *out);
 
 /** Appends the bytes that a text stands for. -EBADMSG when it is none, with the place of the first
- * character that does not fit in `*at` (may be NULL): nothing but the alphabet and the padding is
- * taken, and bits that stand for nothing must be 0, so that each text is the only one for its
- * bytes. Nothing has been appended then. */
+ * character that does not fit in `*at` (may be NULL), the length when it ends too early: nothing
+ * but the alphabet and the padding is taken, and bits that stand for nothing must be 0, so that
+ * each text is the only one for its bytes. Nothing has been appended then. */
 WEIR_API int weir_base64_decode(const weir_base64 *config, const void *text, size_t length,
                                 weir_buf *out, size_t *at);
 

@@ -119,7 +119,6 @@ typedef struct weir_decoder {
     size_t max_message;
     uint64_t looked_at;             /* bytes, see weir_decoder_looked */
     struct weir_decoder_pass *pass; /* while it decodes */
-    bool is_decoding;               /* further up the stack */
     bool is_single;
     bool is_removed;
     bool is_ending;   /* the stream has, while it decodes */
@@ -159,8 +158,8 @@ WEIR_API void weir_decoder_set_single(weir_decoder *decoder, bool is_single);
 WEIR_API weir_decoded weir_decoder_refuse(weir_ctx *ctx, int code, const char *format, ...)
     WEIR_PRINTF(3, 4);
 
-/** Inside `decode`, which then returns WEIR_DECODED_SKIPPED: the same, but the stream goes on
- * behind what was skipped. */
+/** Inside `decode`, which then returns WEIR_DECODED_SKIPPED, or NOTHING: the same, but the stream
+ * goes on behind what was skipped. */
 WEIR_API void weir_decoder_complain(weir_ctx *ctx, int code, const char *format, ...)
     WEIR_PRINTF(3, 4);
 

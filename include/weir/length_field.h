@@ -15,16 +15,16 @@ WEIR_BEGIN_DECLS
  *      +------------+---------+----------------------------------------------+
  *      |       strip: not passed on       |      what the next handler gets   |
  *
- * Layouts, for a body of 12 bytes ("HELLO, WORLD"):
+ * Layouts, for a body of 12 bytes (BODY), and what the next handler gets:
  *
- *   bytes                          what they mean           offset width adjustment strip  passed
- * on 00 0c BODY                     length of the body          0     2       0        0    14
- * bytes 00 0c BODY                     the same, without it        0     2       0        2    BODY
- *   00 0e BODY                     length of the frame         0     2      -2        0    14 bytes
- *   ca fe 00 00 0c BODY            behind a header             2     3       0        0    17 bytes
- *   00 00 0c ca fe BODY            before a header             0     3       2        0    17 bytes
- *   ca 00 0c fe BODY               between two                 1     2       1        3    fe BODY
- *   ca 00 10 fe BODY               the same, of the frame      1     2      -3        3    fe BODY
+ *   bytes                  the length is that of    offset width adjust. strip  gets
+ *   00 0c BODY             the body                      0     2      0      0  14 bytes
+ *   00 0c BODY             the body                      0     2      0      2  BODY
+ *   00 0e BODY             the frame                     0     2     -2      0  14 bytes
+ *   ca fe 00 00 0c BODY    the body                      2     3      0      0  17 bytes
+ *   00 00 0c ca fe BODY    the body, behind a header     0     3      2      0  17 bytes
+ *   ca 00 0c fe BODY       the body, behind a byte       1     2      1      3  fe BODY
+ *   ca 00 10 fe BODY       the frame                     1     2     -3      3  fe BODY
  */
 typedef struct weir_length_field {
     size_t max_frame;   /* bytes of the whole frame; required */

@@ -21,30 +21,37 @@ static const weir_base64 *config_or_default(const weir_base64 *config)
 /* Up to three bytes as four characters, of which the last may be padding: how many there are. */
 static size_t encode_group(const weir_base64 *config, const uint8_t *bytes, size_t length, char *to)
 {
+    size_t count = config->has_no_padding ? length + 1 : 4;
     const char *alphabet = config->is_url_safe ? URL_SAFE : ORDINARY;
     uint32_t bits = (uint32_t)bytes[0] << 16 | (length > 1 ? (uint32_t)bytes[1] << 8 : 0) |
                     (length > 2 ? bytes[2] : 0);
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < count; i++)
         to[i] = i <= length ? alphabet[bits >> (18 - 6 * i) & 63] : '=';
-    return config->has_no_padding ? length + 1 : 4;
+    return count;
+}
+
+static size_t encoded_length(const weir_base64 *config, size_t length)
+{
+    size_t rest = length % 3;
+    return length / 3 * 4 + (rest == 0 ? 0 : config->has_no_padding ? rest + 1 : 4);
 }
 
 int weir_base64_encode(const weir_base64 *config, const void *bytes, size_t length, weir_buf *out)
 {
     const uint8_t *from = bytes;
-    if (bytes == NULL && length > 0)
+    config = config_or_default(config);
+    if (out == NULL || (bytes == NULL && length > 0))
         return -EINVAL;
-    if (length > WEIR_BUF_MAX / 4 * 3 - 3)
+    if (length > WEIR_BUF_MAX / 4 * 3)
         return WEIR_ELIMIT;
-    int code = weir_buf_ensure_writable(out, (length + 2) / 3 * 4);
-    char *to = code < 0 ? NULL : (char *)weir_buf_write_ptr(out, (length + 2) / 3 * 4);
-    size_t written = 0;
+    size_t room = encoded_length(config, length);
+    int code = weir_buf_ensure_writable(out, room);
+    char *to = code < 0 ? NULL : (char *)weir_buf_write_ptr(out, room);
     if (to == NULL)
         return code < 0 ? code : -ENOMEM;
     for (size_t at = 0; at < length; at += 3)
-        written += encode_group(config_or_default(config), from + at,
-                                length - at < 3 ? length - at : 3, to + written);
-    return weir_buf_advance_writer(out, written);
+        to += encode_group(config, from + at, length - at < 3 ? length - at : 3, to);
+    return weir_buf_advance_writer(out, room);
 }
 
 /* Decoding ------------------------------------------------------------------------------------- */
@@ -101,6 +108,12 @@ static size_t decode_group(const weir_base64 *config, const uint8_t *text, size_
     return length - 1;
 }
 
+/* Of a text without its padding. */
+static size_t decoded_length(size_t length)
+{
+    return length / 4 * 3 + (length % 4 > 0 ? length % 4 - 1 : 0);
+}
+
 int weir_base64_decode(const weir_base64 *config, const void *text, size_t length, weir_buf *out,
                        size_t *at)
 {
@@ -110,8 +123,9 @@ int weir_base64_decode(const weir_base64 *config, const void *text, size_t lengt
     if (out == NULL || (text == NULL && length > 0))
         return -EINVAL;
     size_t left = unpadded_length(config, from, length, &wrong_at), next = 0;
-    int code = left == SIZE_MAX ? -EBADMSG : weir_buf_ensure_writable(out, left / 4 * 3 + 3);
-    uint8_t *to = code < 0 ? NULL : weir_buf_write_ptr(out, left / 4 * 3 + 3);
+    size_t room = decoded_length(left);
+    int code = left == SIZE_MAX ? -EBADMSG : weir_buf_ensure_writable(out, room);
+    uint8_t *to = code < 0 ? NULL : weir_buf_write_ptr(out, room);
     if (code == 0 && to == NULL)
         code = -ENOMEM;
     for (; code == 0 && next < left; next += 4) {
@@ -163,8 +177,15 @@ static void encoder_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
     weir_encode(ctx, msg, promise, &weir_buf_type, 0, encode);
 }
 
+/* What follows a text that is none is not passed on. */
+typedef struct base64_decoder {
+    bool is_over;
+} base64_decoder;
+
 static void refuse(weir_ctx *ctx, int code, size_t at)
 {
+    base64_decoder *self = weir_ctx_state(ctx);
+    self->is_over = true;
     if (code == -EBADMSG)
         weir_ctx_fail(ctx, code, "a text that is not Base64, at its byte %zu", at);
     else
@@ -176,11 +197,16 @@ static void refuse(weir_ctx *ctx, int code, size_t at)
 static void decoder_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     const weir_buf *buf = weir_buf_from_msg(msg);
+    const base64_decoder *self = weir_ctx_state(ctx);
     if (buf == NULL) {
         weir_ctx_fire_read(ctx, msg);
         return;
     }
-    weir_buf *copy = NULL, *out = weir_buf_new(weir_buf_readable(buf) / 4 * 3 + 3);
+    if (self->is_over) {
+        weir_msg_release(msg);
+        return;
+    }
+    weir_buf *copy = NULL, *out = weir_buf_new(decoded_length(weir_buf_readable(buf)));
     const uint8_t *text;
     size_t at = 0;
     int code = out != NULL ? as_one_run(buf, &text, &copy) : -ENOMEM;
@@ -205,6 +231,7 @@ const weir_handler_type weir_base64_encoder = {
 
 const weir_handler_type weir_base64_decoder = {
     .name = "base64 decoder",
+    .state_size = sizeof(base64_decoder),
     .on_read = decoder_on_read,
     .takes_reads = &weir_buf_type,
     .gives_reads = &weir_buf_type,

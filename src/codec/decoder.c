@@ -195,6 +195,12 @@ static void tell_error(weir_ctx *ctx, const weir_decoder *decoder)
                   decoder->pass->error_at);
 }
 
+static void tell_complaint(const pass *self)
+{
+    if (self->error->code < 0)
+        tell_error(self->ctx, self->decoder);
+}
+
 static void refuse(weir_ctx *ctx, weir_decoder *decoder)
 {
     decoder->is_over = true;
@@ -246,9 +252,16 @@ static weir_decoded skip(pass *self, size_t taken)
     self->decoder->begun_at = self->decoder->position;
     if (taken == 0)
         return weir_decoder_refuse(self->ctx, -EPROTO, "the decoder goes on without reading");
-    if (self->error->code < 0)
-        tell_error(self->ctx, self->decoder);
+    tell_complaint(self);
     return WEIR_DECODED_SKIPPED;
+}
+
+static weir_decoded wait_for_more(pass *self, size_t there)
+{
+    if (is_too_long(self, taken_of_message(self->decoder) + there))
+        return WEIR_DECODED_REFUSED;
+    tell_complaint(self);
+    return WEIR_DECODED_NOTHING;
 }
 
 static weir_decoded decode_one(pass *self, weir_buf *in)
@@ -265,9 +278,8 @@ static weir_decoded decode_one(pass *self, weir_buf *in)
         return pass_on(self, msg, taken);
     if (decoded == WEIR_DECODED_SKIPPED)
         return skip(self, taken);
-    if (decoded == WEIR_DECODED_NOTHING &&
-        is_too_long(self, taken_of_message(decoder) + weir_buf_readable(in)))
-        return WEIR_DECODED_REFUSED;
+    if (decoded == WEIR_DECODED_NOTHING)
+        return wait_for_more(self, weir_buf_readable(in));
     return decoded;
 }
 

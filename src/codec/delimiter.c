@@ -84,16 +84,22 @@ static void complain(weir_ctx *ctx)
                           config->max_length);
 }
 
+/* The rest of a frame that is too long. */
+static void end_skip(weir_ctx *ctx, delimiter_decoder *self, weir_buf *in, size_t length)
+{
+    const weir_delimited *config = weir_ctx_arg(ctx);
+    self->is_skipping = false;
+    weir_buf_skip(in, length);
+    if (config->oversize == WEIR_OVERSIZE_SKIP_FIRST)
+        complain(ctx);
+}
+
 /* A frame that is too long: up to its end, whose length with it is `length`; 0: that is not there,
  * and perhaps begins with the last bytes. */
 static weir_decoded skip(weir_ctx *ctx, delimiter_decoder *self, weir_buf *in, size_t length)
 {
-    const weir_delimited *config = weir_ctx_arg(ctx);
     if (length > 0) {
-        self->is_skipping = false;
-        weir_buf_skip(in, length);
-        if (config->oversize == WEIR_OVERSIZE_SKIP_FIRST)
-            complain(ctx);
+        end_skip(ctx, self, in, length);
         return WEIR_DECODED_SKIPPED;
     }
     self->is_skipping = true;
@@ -144,24 +150,33 @@ static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
     return length > 0 ? give(ctx, in, length, end, out) : WEIR_DECODED_NOTHING;
 }
 
+/* The stream ends inside a frame that is too long, perhaps with all of it skipped. */
+static weir_decoded skip_last(weir_ctx *ctx, delimiter_decoder *self, weir_buf *in)
+{
+    size_t left = weir_buf_readable(in);
+    end_skip(ctx, self, in, left);
+    return left > 0 ? WEIR_DECODED_SKIPPED : WEIR_DECODED_NOTHING;
+}
+
 static weir_decoded decode_last(weir_ctx *ctx, weir_buf *in, weir_msg **out)
 {
     delimiter_decoder *self = weir_ctx_state(ctx);
     const weir_delimited *config = weir_ctx_arg(ctx);
     weir_decoded decoded = decode(ctx, in, out);
     size_t length = weir_buf_readable(in);
-    if (decoded != WEIR_DECODED_NOTHING || length == 0)
+    if (decoded != WEIR_DECODED_NOTHING)
         return decoded;
     if (self->is_skipping)
-        return skip(ctx, self, in, length);
+        return skip_last(ctx, self, in);
+    if (length == 0 || !config->ends_with_stream)
+        return decoded;
     return length > config->max_length ? too_long(ctx, self, in, length)
                                        : give(ctx, in, length, 0, out);
 }
 
 /* The handlers --------------------------------------------------------------------------------- */
 
-static const weir_decoder_type with_ends = { .decode = decode };
-static const weir_decoder_type with_stream = { .decode = decode, .decode_last = decode_last };
+static const weir_decoder_type type = { .decode = decode, .decode_last = decode_last };
 
 static bool has_good_ends(const delimiter_decoder *self)
 {
@@ -192,8 +207,7 @@ static void begin(weir_ctx *ctx, const weir_delimiter *ends, size_t end_count)
     self->end_count = end_count;
     bool is_good = config != NULL && config->max_length > 0 &&
                    config->max_length <= WEIR_BUF_MAX / 2 && has_good_ends(self);
-    weir_decoder_init(&self->decoder,
-                      is_good && config->ends_with_stream ? &with_stream : &with_ends);
+    weir_decoder_init(&self->decoder, &type);
     if (!is_good) {
         weir_ctx_fail(ctx, -EINVAL, "frames need a limit, and something that they end with");
         return;

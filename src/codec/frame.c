@@ -29,6 +29,18 @@ weir_decoded weir__frame_skip(weir_ctx *ctx, weir_frame *frame, const weir_frame
     return WEIR_DECODED_SKIPPED;
 }
 
+weir_decoded weir__frame_skip_last(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
+                                   weir_buf *in)
+{
+    weir_decoded decoded = weir__frame_skip(ctx, frame, rules, in);
+    if (decoded != WEIR_DECODED_NOTHING)
+        return decoded;
+    if (rules->oversize == WEIR_OVERSIZE_SKIP_FIRST)
+        complain(ctx, frame, rules);
+    *frame = (weir_frame){ 0 };
+    return WEIR_DECODED_NOTHING;
+}
+
 static weir_decoded begin_to_skip(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
                                   weir_buf *in)
 {

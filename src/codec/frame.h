@@ -26,6 +26,10 @@ static inline bool weir__frame_is_skipping(const weir_frame *frame)
 weir_decoded weir__frame_skip(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
                               weir_buf *in);
 
+/* The same when no more will come: a frame that was to be told behind its end is told now. */
+weir_decoded weir__frame_skip_last(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
+                                   weir_buf *in);
+
 /* The frame of the known length at the reader, as far as it is there: what the decoder returns. */
 weir_decoded weir__frame_take(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
                               weir_buf *in, weir_msg **out);

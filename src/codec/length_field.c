@@ -86,6 +86,16 @@ static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
     return weir__frame_take(ctx, &self->frame, &rules, in, out);
 }
 
+static weir_decoded decode_last(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    length_field_decoder *self = weir_ctx_state(ctx);
+    const weir_length_field *config = weir_ctx_arg(ctx);
+    weir_frame_rules rules = { .max_frame = config->max_frame, .oversize = config->oversize };
+    return weir__frame_is_skipping(&self->frame)
+               ? weir__frame_skip_last(ctx, &self->frame, &rules, in)
+               : decode(ctx, in, out);
+}
+
 static bool makes_sense(const weir_length_field *config)
 {
     unsigned width = config != NULL ? width_of(config->width) : 0;
@@ -101,7 +111,7 @@ static void begin(length_field_decoder *self, const weir_length_field *config)
 
 static void decoder_added(weir_ctx *ctx)
 {
-    static const weir_decoder_type type = { .decode = decode };
+    static const weir_decoder_type type = { .decode = decode, .decode_last = decode_last };
     length_field_decoder *self = weir_ctx_state(ctx);
     const weir_length_field *config = weir_ctx_arg(ctx);
     weir_decoder_init(&self->decoder, &type);

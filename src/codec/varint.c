@@ -53,9 +53,19 @@ static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
     return weir__frame_take(ctx, &self->frame, &rules, in, out);
 }
 
+static weir_decoded decode_last(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    varint_decoder *self = weir_ctx_state(ctx);
+    const weir_varint *config = weir_ctx_arg(ctx);
+    weir_frame_rules rules = { .max_frame = config->max_frame, .oversize = config->oversize };
+    return weir__frame_is_skipping(&self->frame)
+               ? weir__frame_skip_last(ctx, &self->frame, &rules, in)
+               : decode(ctx, in, out);
+}
+
 static void decoder_added(weir_ctx *ctx)
 {
-    static const weir_decoder_type type = { .decode = decode };
+    static const weir_decoder_type type = { .decode = decode, .decode_last = decode_last };
     const weir_varint *config = weir_ctx_arg(ctx);
     weir_decoder *decoder = weir_ctx_state(ctx);
     weir_decoder_init(decoder, &type);

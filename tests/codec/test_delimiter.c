@@ -103,6 +103,31 @@ static void long_lines_can_be_skipped(void **state)
     }
 }
 
+/* Also when nothing of it is kept, because its end is a single byte. */
+static void a_long_line_that_the_stream_ends_is_told(void **state)
+{
+    (void)state;
+    static const weir_delimiter end = WEIR_DELIMITER("\n");
+    for (int kind = 0; kind < 4; kind++) {
+        weir_delimited frames = { .max_length = 4,
+                                  .oversize = WEIR_OVERSIZE_SKIP_FIRST,
+                                  .ends = &end,
+                                  .end_count = 1,
+                                  .ends_with_stream = kind & 1 };
+        const weir_handler_type *type = kind & 2 ? &weir_line_decoder : &weir_delimiter_decoder;
+        weir_embedded *embedded = codec_new(type, &frames);
+        weir_embedded_write_inbound_bytes(embedded, "a\nabcdefghi", 11);
+        codec_expect_text(embedded, "a");
+        assert_int_equal(weir_embedded_check(embedded), 0);
+        weir_embedded_end_inbound(embedded, 0);
+        codec_expect_error(embedded, WEIR_ELIMIT,
+                           kind & 2 ? "a line is longer than 4 bytes (at byte 11 of the stream)"
+                                    : "a frame is longer than 4 bytes (at byte 11 of the stream)");
+        codec_end(embedded);
+        codec_verify(type, &frames, "a\nabcdefghi", 11, 1, 0);
+    }
+}
+
 /* A long line that is skipped is not kept meanwhile. */
 static void what_is_skipped_takes_no_memory(void **state)
 {
@@ -212,6 +237,7 @@ int main(void)
         weir_case(a_last_line_may_have_no_end),
         weir_case(lines_have_a_limit),
         weir_case(long_lines_can_be_skipped),
+        weir_case(a_long_line_that_the_stream_ends_is_told),
         weir_case(what_is_skipped_takes_no_memory),
         weir_case(of_several_ends_that_counts_which_is_complete_first),
         weir_case(ends_overlap_with_what_is_skipped),

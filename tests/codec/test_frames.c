@@ -83,6 +83,7 @@ static void long_ones_can_be_skipped(void **state)
     codec_verify(&weir_varint_decoder, &varint, "\3abc\4abcd\1a", 11, 2, 1);
     varint.oversize = WEIR_OVERSIZE_SKIP_FIRST;
     codec_verify(&weir_varint_decoder, &varint, "\3abc\4abcd\1a", 11, 2, 1);
+    codec_verify(&weir_varint_decoder, &varint, "\3abc\4ab", 7, 1, 0);
     codec_is_refused(&weir_varint_decoder, NULL);
     codec_is_refused(&weir_varint_decoder, &(weir_varint){ 0 });
 }

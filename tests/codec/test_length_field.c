@@ -140,6 +140,20 @@ static void too_long_frames_can_be_skipped(void **state)
     }
 }
 
+static void a_too_long_frame_that_is_cut_off_is_told(void **state)
+{
+    (void)state;
+    weir_length_field field = { .max_frame = 4, .width = 1, .oversize = WEIR_OVERSIZE_SKIP_FIRST };
+    weir_embedded *embedded = codec_new(&weir_length_field_decoder, &field);
+    weir_embedded_write_inbound_bytes(embedded, "\1a\5bcd", 6);
+    weir_embedded_end_inbound(embedded, 0);
+    codec_expect(embedded, "\1a", 2);
+    codec_expect_error(embedded, WEIR_ELIMIT,
+                       "a frame of 6 bytes is above the limit of 4 (at byte 6 of the stream)");
+    codec_end(embedded);
+    codec_verify(&weir_length_field_decoder, &field, "\1a\5bcd", 6, 1, 0);
+}
+
 static void a_frame_that_is_cut_off_is_told(void **state)
 {
     (void)state;
@@ -303,6 +317,7 @@ int main(void)
         weir_case(what_makes_no_length_is_refused),
         weir_case(too_long_frames_close),
         weir_case(too_long_frames_can_be_skipped),
+        weir_case(a_too_long_frame_that_is_cut_off_is_told),
         weir_case(a_frame_that_is_cut_off_is_told),
         weir_case(fields_that_make_no_sense_are_refused),
         weir_case(frames_cost_one_small_block),

@@ -3,6 +3,7 @@
 #include "codecs.h"
 
 #include <weir/base64.h>
+#include <weir/delimiter.h>
 #include <weir/utf8.h>
 
 #include <stdlib.h>
@@ -188,6 +189,28 @@ static void bytes_come_back(void **state)
     }
 }
 
+/* As little room as it takes, in memory that cannot grow. */
+static void base64_takes_no_more_room_than_it_needs(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        weir_base64 config = { .has_no_padding = kind };
+        for (size_t length = 0; length < 10; length++) {
+            size_t size = kind ? (length * 4 + 2) / 3 : (length + 2) / 3 * 4;
+            char text[16], bytes[10];
+            weir_buf *to = weir_buf_wrap(text, size, NULL, NULL);
+            weir_buf *again = weir_buf_wrap(bytes, length, NULL, NULL);
+            weir_buf_clear(to);
+            weir_buf_clear(again);
+            assert_int_equal(weir_base64_encode(&config, "abcdefghij", length, to), 0);
+            assert_int_equal(weir_buf_readable(to), size);
+            assert_int_equal(weir_base64_decode(&config, text, size, again, NULL), 0);
+            codec_check_bytes(weir_buf_msg(again), "abcdefghij", length);
+            weir_buf_release(to);
+        }
+    }
+}
+
 static void there_is_one_text_for_the_same_bytes(void **state)
 {
     (void)state;
@@ -236,6 +259,27 @@ static void what_is_no_base64_closes(void **state)
     codec_end(embedded);
 }
 
+static int add_lines_of_base64(weir_channel *channel, void *arg)
+{
+    weir_pipeline *pipeline = weir_channel_pipeline(channel);
+    int code = weir_pipeline_add_last(pipeline, "lines", &weir_line_decoder, arg);
+    return code < 0 ? code : weir_pipeline_add_last(pipeline, "text", &weir_base64_decoder, NULL);
+}
+
+static void nothing_follows_what_is_no_base64(void **state)
+{
+    (void)state;
+    weir_delimited lines = { .max_length = 10 };
+    weir_embedded_config config = { .init = add_lines_of_base64, .arg = &lines };
+    weir_embedded *embedded;
+    assert_int_equal(weir_embedded_new(&embedded, &config, NULL), 0);
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "Zm9v\n*\nZm9v\n", 12), -EBADMSG);
+    codec_expect_error(embedded, -EBADMSG, "a text that is not Base64, at its byte 1");
+    codec_expect_text(embedded, "foo");
+    assert_null(weir_embedded_read_inbound(embedded));
+    codec_end(embedded);
+}
+
 static void base64_without_memory(void **state)
 {
     (void)state;
@@ -266,7 +310,9 @@ int main(void)
         weir_case(rows_of_the_standard),
         weir_case(bytes_come_back),
         weir_case(there_is_one_text_for_the_same_bytes),
+        weir_case(base64_takes_no_more_room_than_it_needs),
         weir_case(what_is_no_base64_closes),
+        weir_case(nothing_follows_what_is_no_base64),
         weir_case(base64_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
