@@ -16,24 +16,15 @@ static size_t buf_size(const weir_msg *msg)
     return weir_buf_readable((const weir_buf *)msg);
 }
 
-__attribute__((noinline)) static void destroy_view(weir_buf *buf)
+WEIR__HOT static void buf_destroy(weir_msg *msg)
 {
+    weir_buf *buf = (weir_buf *)msg;
     weir_block *home = weir__buf_home(buf);
     if (buf->flags & WEIR__BUF_COMPOSITE)
         weir__composite_clear(buf);
     if (buf->block != home)
         weir__block_release(buf->block);
     weir__block_release(home);
-}
-
-WEIR__HOT static void buf_destroy(weir_msg *msg)
-{
-    weir_buf *buf = (weir_buf *)msg;
-    weir_block *home = weir__buf_home(buf);
-    if (buf->block == home && !(buf->flags & WEIR__BUF_COMPOSITE))
-        weir__block_release(home); /* the usual case: a plain buffer in its own block */
-    else
-        destroy_view(buf);
 }
 
 const weir_msg_type weir_buf_type = { "buf", buf_size, buf_destroy };

@@ -54,6 +54,15 @@ bool weir__buf_owns_storage(const weir_buf *buf);
 weir_buf *weir__buf_init(weir_block *home, weir_block *storage, uint8_t *data, size_t capacity,
                          uint32_t flags);
 
+/* A buffer of its own over content of one that is no composite: NULL without memory. */
+weir_buf *weir__buf_view(const weir_buf *buf, size_t index, size_t length);
+
+/* What can be read of a buffer that is no composite. */
+static inline const uint8_t *weir__buf_bytes(const weir_buf *buf)
+{
+    return buf->data + buf->reader;
+}
+
 /* Ends one reference to a contiguous buffer and returns a reference to its storage instead. */
 weir_block *weir__buf_take_storage(weir_buf *buf);
 

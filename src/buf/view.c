@@ -38,21 +38,34 @@ static weir_buf *new_view(const weir_buf *buf, size_t index, size_t capacity)
                           buf->flags & WEIR__BUF_READ_ONLY);
 }
 
-int weir_buf_retained_slice(const weir_buf *buf, size_t index, size_t length, weir_buf **slice)
+WEIR__HOT weir_buf *weir__buf_view(const weir_buf *buf, size_t index, size_t length)
 {
-    int code = weir__buf_check(buf, index, length);
-    if (code < 0 || slice == NULL)
-        return code < 0 ? code : -EINVAL;
+    weir_buf *view = new_view(buf, index, length);
+    if (view != NULL)
+        view->writer = view->limit = (uint32_t)length;
+    return view;
+}
+
+static int composite_slice(const weir_buf *buf, size_t index, size_t length, weir_buf **slice)
+{
     weir_buf *view = NULL;
-    if (buf->flags & WEIR__BUF_COMPOSITE)
-        code = weir__composite_view(buf, index, length, true, &view);
-    else if ((view = new_view(buf, index, length)) == NULL)
-        code = -ENOMEM;
+    int code = weir__composite_view(buf, index, length, true, &view);
     if (code < 0)
         return code;
     view->writer = view->limit = (uint32_t)length;
     *slice = view;
     return 0;
+}
+
+int weir_buf_retained_slice(const weir_buf *buf, size_t index, size_t length, weir_buf **slice)
+{
+    int code = weir__buf_check(buf, index, length);
+    if (code < 0 || slice == NULL)
+        return code < 0 ? code : -EINVAL;
+    if (buf->flags & WEIR__BUF_COMPOSITE)
+        return composite_slice(buf, index, length, slice);
+    *slice = weir__buf_view(buf, index, length);
+    return *slice != NULL ? 0 : -ENOMEM;
 }
 
 int weir_buf_read_slice(weir_buf *buf, size_t length, weir_buf **slice)

@@ -334,7 +334,8 @@ static void run(pass *self)
             if (!end_loan(self) && !lend(self))
                 break;
         } else {
-            end_loan(self);
+            if (decoder->kept != NULL)
+                end_loan(self);
             if (decoder->is_single && decoded == WEIR_DECODED_MESSAGE && !self->is_last)
                 break;
         }

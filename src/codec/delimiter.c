@@ -2,6 +2,8 @@
 /* Frames that end with certain bytes. */
 #include <weir/delimiter.h>
 
+#include "buf/buf.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -43,14 +45,23 @@ static size_t find_last_byte(const delimiter_decoder *self, const uint8_t *bytes
     return from;
 }
 
+/* From the back, and mostly over after a byte or two. */
+static bool ends_with(const uint8_t *bytes, size_t length, const weir_delimiter *end)
+{
+    size_t same = 0;
+    while (same < end->length && same < length &&
+           bytes[length - 1 - same] == (uint8_t)end->bytes[end->length - 1 - same])
+        same++;
+    return same == end->length;
+}
+
 /* How long the longest end is that so many bytes end with; 0: they do not end with one. */
 static size_t end_of(const delimiter_decoder *self, const uint8_t *bytes, size_t length)
 {
     size_t longest = 0;
     for (size_t i = 0; i < self->end_count; i++) {
         const weir_delimiter *end = &self->ends[i];
-        if (end->length <= length && end->length > longest &&
-            memcmp(bytes + length - end->length, end->bytes, end->length) == 0)
+        if (end->length > longest && ends_with(bytes, length, end))
             longest = end->length;
     }
     return longest;
@@ -125,9 +136,8 @@ static weir_decoded too_long(weir_ctx *ctx, delimiter_decoder *self, weir_buf *i
 static weir_decoded give(weir_ctx *ctx, weir_buf *in, size_t length, size_t end, weir_msg **out)
 {
     const weir_delimited *config = weir_ctx_arg(ctx);
-    weir_buf *frame;
-    if (weir_buf_retained_slice(in, weir_buf_reader(in), config->keeps_end ? length : length - end,
-                                &frame) < 0)
+    weir_buf *frame = weir__buf_view(in, in->reader, config->keeps_end ? length : length - end);
+    if (frame == NULL)
         return weir_decoder_refuse(ctx, -ENOMEM, "no memory for a frame");
     weir_buf_skip(in, length);
     *out = &frame->msg;
@@ -139,7 +149,7 @@ static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
     delimiter_decoder *self = weir_ctx_state(ctx);
     const weir_delimited *config = weir_ctx_arg(ctx);
     size_t there = weir_buf_readable(in), end = 0;
-    const uint8_t *bytes = weir_buf_peek(in, weir_buf_reader(in), there);
+    const uint8_t *bytes = weir__buf_bytes(in);
     size_t length = find_frame(self, bytes, there, &end);
     if (self->is_skipping)
         return skip(ctx, self, in, length);

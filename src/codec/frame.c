@@ -2,6 +2,8 @@
 /* Frames of a known length. */
 #include "codec/frame.h"
 
+#include "buf/buf.h"
+
 #include <errno.h>
 #include <inttypes.h>
 
@@ -57,14 +59,13 @@ weir_decoded weir__frame_take(weir_ctx *ctx, weir_frame *frame, const weir_frame
 {
     if (frame->length > rules->max_frame)
         return begin_to_skip(ctx, frame, rules, in);
-    if (frame->length > weir_buf_readable(in))
+    size_t length = (size_t)frame->length, reader = in->reader;
+    if (length > in->writer - reader)
         return WEIR_DECODED_NOTHING;
-    weir_buf *taken;
-    size_t length = (size_t)frame->length;
-    if (weir_buf_retained_slice(in, weir_buf_reader(in) + rules->strip, length - rules->strip,
-                                &taken) < 0)
+    weir_buf *taken = weir__buf_view(in, reader + rules->strip, length - rules->strip);
+    if (taken == NULL)
         return weir_decoder_refuse(ctx, -ENOMEM, "no memory for a frame");
-    weir_buf_skip(in, length);
+    in->reader = (uint32_t)(reader + length);
     frame->length = 0;
     *out = &taken->msg;
     return WEIR_DECODED_MESSAGE;

@@ -30,7 +30,8 @@ weir_decoded weir__frame_skip(weir_ctx *ctx, weir_frame *frame, const weir_frame
 weir_decoded weir__frame_skip_last(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
                                    weir_buf *in);
 
-/* The frame of the known length at the reader, as far as it is there: what the decoder returns. */
+/* The frame of the known length at the reader of one run of memory, as far as it is there: what the
+ * decoder returns. */
 weir_decoded weir__frame_take(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
                               weir_buf *in, weir_msg **out);
 

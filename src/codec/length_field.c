@@ -2,6 +2,7 @@
 /* Frames that say how long they are. */
 #include <weir/length_field.h>
 
+#include "buf/buf.h"
 #include "codec/frame.h"
 #include "codec/prepend.h"
 
@@ -10,7 +11,9 @@
 
 typedef struct length_field_decoder {
     weir_decoder decoder;
-    size_t header; /* the field and what is before it */
+    size_t header;  /* the field and what is before it */
+    int64_t beyond; /* what is added to the value to get the length of the frame */
+    weir_frame_rules rules;
     weir_frame frame;
 } length_field_decoder;
 
@@ -54,45 +57,40 @@ static weir_decoded read_length(weir_ctx *ctx, length_field_decoder *self, const
     const weir_length_field *config = weir_ctx_arg(ctx);
     unsigned width = (unsigned)(self->header - config->offset);
     weir_decoder_looked(&self->decoder, width);
-    uint64_t value = load(weir_buf_peek(in, weir_buf_reader(in) + config->offset, width), width,
-                          config->is_little_endian);
+    uint64_t value = load(weir__buf_bytes(in) + config->offset, width, config->is_little_endian);
     int64_t length;
-    if (value > INT64_MAX || __builtin_add_overflow((int64_t)value, config->adjustment, &length) ||
-        length < 0 || (uint64_t)length > INT64_MAX - self->header)
+    if (value > INT64_MAX || __builtin_add_overflow((int64_t)value, self->beyond, &length) ||
+        length < (int64_t)self->header)
         return weir_decoder_refuse(
             ctx, -EBADMSG, "%" PRId64 " in a length field, which %+" PRId64 " makes no length",
             (int64_t)value, config->adjustment);
-    self->frame.length = (uint64_t)length + self->header;
-    if (self->frame.length < config->strip)
+    self->frame.length = (uint64_t)length;
+    if (self->frame.length < self->rules.strip)
         return weir_decoder_refuse(ctx, -EBADMSG,
                                    "a frame of %" PRIu64 " bytes, of which %zu are to be stripped",
-                                   self->frame.length, config->strip);
+                                   self->frame.length, self->rules.strip);
     return WEIR_DECODED_NOTHING; /* yet */
 }
 
 static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
 {
     length_field_decoder *self = weir_ctx_state(ctx);
-    const weir_length_field *config = weir_ctx_arg(ctx);
-    weir_frame_rules rules = { config->max_frame, config->strip, config->oversize };
     if (weir__frame_is_skipping(&self->frame))
-        return weir__frame_skip(ctx, &self->frame, &rules, in);
+        return weir__frame_skip(ctx, &self->frame, &self->rules, in);
     if (self->frame.length == 0) {
         if (weir_buf_readable(in) < self->header)
             return WEIR_DECODED_NOTHING;
         if (read_length(ctx, self, in) == WEIR_DECODED_REFUSED)
             return WEIR_DECODED_REFUSED;
     }
-    return weir__frame_take(ctx, &self->frame, &rules, in, out);
+    return weir__frame_take(ctx, &self->frame, &self->rules, in, out);
 }
 
 static weir_decoded decode_last(weir_ctx *ctx, weir_buf *in, weir_msg **out)
 {
     length_field_decoder *self = weir_ctx_state(ctx);
-    const weir_length_field *config = weir_ctx_arg(ctx);
-    weir_frame_rules rules = { .max_frame = config->max_frame, .oversize = config->oversize };
     return weir__frame_is_skipping(&self->frame)
-               ? weir__frame_skip_last(ctx, &self->frame, &rules, in)
+               ? weir__frame_skip_last(ctx, &self->frame, &self->rules, in)
                : decode(ctx, in, out);
 }
 
@@ -100,12 +98,15 @@ static bool makes_sense(const weir_length_field *config)
 {
     unsigned width = config != NULL ? width_of(config->width) : 0;
     return is_width(width) && config->max_frame >= width && config->max_frame <= WEIR_BUF_MAX &&
-           config->strip <= config->max_frame && config->offset <= config->max_frame - width;
+           config->strip <= config->max_frame && config->offset <= config->max_frame - width &&
+           config->adjustment <= (int64_t)WEIR_BUF_MAX;
 }
 
 static void begin(length_field_decoder *self, const weir_length_field *config)
 {
     self->header = config->offset + width_of(config->width);
+    self->beyond = config->adjustment + (int64_t)self->header;
+    self->rules = (weir_frame_rules){ config->max_frame, config->strip, config->oversize };
     weir_decoder_set_max_message(&self->decoder, config->max_frame);
 }
 

@@ -2,6 +2,7 @@
 /* Frames behind their length as a varint. */
 #include <weir/varint.h>
 
+#include "buf/buf.h"
 #include "codec/frame.h"
 #include "codec/prepend.h"
 
@@ -20,7 +21,7 @@ static weir_decoded read_length(weir_ctx *ctx, varint_decoder *self, const weir_
 {
     size_t there = weir_buf_readable(in);
     there = there < MOST_BYTES ? there : MOST_BYTES;
-    const uint8_t *bytes = weir_buf_peek(in, weir_buf_reader(in), there);
+    const uint8_t *bytes = weir__buf_bytes(in);
     uint64_t value = 0;
     for (size_t i = 0; i < there; i++) {
         weir_decoder_looked(&self->decoder, 1);
