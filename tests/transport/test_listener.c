@@ -358,7 +358,7 @@ static void nothing_stops_a_listener(void **state)
 
 /* Without descriptors -------------------------------------------------------------------------- */
 
-static void descriptors_run_out_and_come_back(void **state)
+static void the_reserve_tells_those_who_find_no_descriptor(void **state)
 {
     (void)state;
     enum { PEERS = 10 };
@@ -655,7 +655,7 @@ int main(void)
         socket_cases(closed_with_a_thousand_waiting),
         socket_cases(reset_while_they_waited),
         call_cases(nothing_stops_a_listener),
-        epoll_case(descriptors_run_out_and_come_back),
+        epoll_case(the_reserve_tells_those_who_find_no_descriptor),
         epoll_case(what_happens_during_a_pause),
         socket_cases(no_more_than_so_many_connections),
         socket_cases(the_limit_counts_what_is_on_no_loop),
