@@ -315,6 +315,7 @@ static void complete_all(weir_uring *self)
         complete_one(self, &result);
     }
     weir__uring_end_batch(self);
+    weir__uring_buffers_review(self);
     if (self->buffers.count < self->buffers.wanted)
         weir__uring_buffers_fill(self);
 }

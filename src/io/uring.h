@@ -46,6 +46,9 @@ typedef struct weir_uring_buffers {
     unsigned users;                 /* operations that receive into them */
     unsigned count;                 /* how many the kernel has */
     unsigned spare_count;
+    unsigned used;       /* since the last completion phase began */
+    unsigned most_used;  /* in one, of those that were counted since the last look */
+    unsigned phases;     /* how many that were */
     uint32_t bytes;      /* how large each is */
     uint32_t grown_turn; /* when there were not enough last */
 } weir_uring_buffers;
@@ -151,6 +154,9 @@ bool weir__uring_buffers_fill(weir_uring *self);
  * for those that the loop has seen to. */
 void weir__uring_buffers_grow(weir_uring *self);
 
+/* A completion phase is over. When far fewer were needed for a long time, there shall be fewer. */
+void weir__uring_buffers_review(weir_uring *self);
+
 /* The buffer that the kernel has put something into, or a copy of what is short. */
 weir_buf *weir__uring_buffers_take(weir_uring *self, unsigned number, size_t length);
 
@@ -158,7 +164,7 @@ weir_buf *weir__uring_buffers_take(weir_uring *self, unsigned number, size_t len
 weir_buf *weir__uring_buffers_hand_on(weir_uring *self, unsigned number);
 
 /* The buffer of that number, to look at, and to give back, unless it was handed on. */
-void *weir__uring_buffers_look(const weir_uring *self, unsigned number);
+void *weir__uring_buffers_look(weir_uring *self, unsigned number);
 void weir__uring_buffers_put_back(weir_uring *self, unsigned number);
 
 /* Giving operations to the kernel: uring_give.c ---------------------------------------------- */

@@ -15,10 +15,13 @@
 #define DEFAULT_BUFFERS 1024
 #define DEFAULT_BYTES 16384
 #define FIRST_WANTED 16
+#define PHASES_TO_LOOK_AT 1024 /* before there are fewer */
 #define PAGE_BYTES 4096
 
-/* What is shorter is copied, so that whoever keeps a short message does not keep a large buffer. */
-#define MOST_COPIED 1024
+/* What takes so little of its buffer is copied, so that whoever keeps a message does not keep much
+ * more memory than that; and no more than so many bytes. */
+#define LEAST_SHARE 4
+#define MOST_COPIED 4096
 
 static unsigned power_of_two(unsigned at_least)
 {
@@ -111,6 +114,18 @@ void weir__uring_buffers_grow(weir_uring *uring)
     self->grown_turn = uring->base.base.turn;
 }
 
+void weir__uring_buffers_review(weir_uring *uring)
+{
+    weir_uring_buffers *self = &uring->buffers;
+    self->most_used = self->used > self->most_used ? self->used : self->most_used;
+    self->used = 0;
+    if (++self->phases < PHASES_TO_LOOK_AT)
+        return;
+    if (self->wanted > FIRST_WANTED && self->most_used <= self->wanted / 4)
+        self->wanted /= 2;
+    self->phases = self->most_used = 0;
+}
+
 weir_buf *weir__uring_buffers_hand_on(weir_uring *uring, unsigned number)
 {
     weir_uring_buffers *self = &uring->buffers;
@@ -135,8 +150,10 @@ static void note_written(const void *bytes, size_t length)
 weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned number, size_t length)
 {
     weir_uring_buffers *self = &uring->buffers;
+    self->used++;
     note_written(self->bufs[number]->data, length);
-    weir_buf *copy = length <= MOST_COPIED ? weir_buf_from(self->bufs[number]->data, length) : NULL;
+    bool is_short = length <= MOST_COPIED && length <= self->bytes / LEAST_SHARE;
+    weir_buf *copy = is_short ? weir_buf_from(self->bufs[number]->data, length) : NULL;
     if (copy != NULL) {
         weir__uring_buffers_put_back(uring, number);
         return copy;
@@ -146,8 +163,9 @@ weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned number, size_t le
     return buf;
 }
 
-void *weir__uring_buffers_look(const weir_uring *uring, unsigned number)
+void *weir__uring_buffers_look(weir_uring *uring, unsigned number)
 {
+    uring->buffers.used++;
     note_written(uring->buffers.bufs[number]->data, uring->buffers.bytes);
     return uring->buffers.bufs[number]->data;
 }
@@ -157,6 +175,10 @@ void weir__uring_buffers_put_back(weir_uring *uring, unsigned number)
     weir_uring_buffers *self = &uring->buffers;
     if (self->bufs[number] == NULL)
         return;
+    if (self->count > self->wanted) {
+        weir_buf_release(weir__uring_buffers_hand_on(uring, number));
+        return;
+    }
     self->count--;
     offer(self, number);
 }

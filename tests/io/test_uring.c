@@ -381,6 +381,39 @@ static void completions_that_overflow_are_not_lost(void)
     end_pairs(all, peers, MANY);
 }
 
+/* After a burst from many the memory is not kept for ever. A kernel that defers its work may hand
+ * over so few at a time that they never run out. */
+static void a_ring_that_has_grown_gets_smaller_again(void)
+{
+    enum { MANY = 100, ROUNDS = 3200, LENGTH = 600 };
+    weir_pool_stats small, large, again;
+    int peers[MANY];
+    weir__uring_hide(WEIR_URING_DEFER);
+    open_small(0, 64, 1024);
+    owner *all = receive_from_peers(peers, MANY);
+    write_all(peers[0], pattern(LENGTH), LENGTH);
+    TURN_UNTIL(have_received(all, 1, LENGTH));
+    weir_pool_get_stats(&small);
+    large = small;
+    for (int round = 2; large.used_blocks < small.used_blocks + 40; round++) {
+        assert_true(round < 50);
+        for (int i = 1; i < MANY; i++)
+            write_all(peers[i], pattern(LENGTH), LENGTH);
+        TURN_UNTIL(have_received(all + 1, MANY - 1, LENGTH * (size_t)(round - 1)));
+        story_length = 0;
+        weir_pool_get_stats(&large);
+    }
+    for (int round = 2; round <= ROUNDS; round++) {
+        write_all(peers[0], "x", 1);
+        TURN_UNTIL(have_received(all, 1, LENGTH + (size_t)round - 1));
+        story_length = 0;
+    }
+    weir_pool_get_stats(&again);
+    assert_int_equal(again.used_blocks, small.used_blocks);
+    end_pairs(all, peers, MANY);
+    weir__uring_hide(0);
+}
+
 /* The user keeps what came: the next ones get others. */
 static void kept_buffers_do_not_stop_it(void)
 {
@@ -533,6 +566,7 @@ int main(void)
         uring_case(buffers_that_run_out_lose_nothing),
         uring_case(a_short_queue_is_handed_over_in_between),
         uring_case(completions_that_overflow_are_not_lost),
+        uring_case(a_ring_that_has_grown_gets_smaller_again),
         uring_case(kept_buffers_do_not_stop_it),
         uring_case(without_memory_nothing_is_lost),
         uring_case(a_send_is_gathered_into_one),
