@@ -32,6 +32,7 @@
 #include <weir/file_bytes.h>
 #include <weir/fixed_length.h>
 #include <weir/flow_control.h>
+#include <weir/flush_consolidation.h>
 #include <weir/future.h>
 #include <weir/group.h>
 #include <weir/handler.h>
