@@ -166,8 +166,8 @@ WEIR_API size_t weir_channel_bytes_before_writable(const weir_channel *channel);
 WEIR_API int weir_channel_set_water_marks(weir_channel *channel, size_t low_bytes,
                                           size_t high_bytes);
 
-/** A reason of the user's own, 1 to 31, against writing, or not any more. -EINVAL for another
- * number. */
+/** A reason of the user's own, 1 to 31, against writing, or not any more; 31 is that of
+ * weir_traffic_handler, where there is one. -EINVAL for another number. */
 WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable);
 
 /* Options ------------------------------------------------------------------------------------ */

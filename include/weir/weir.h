@@ -55,6 +55,7 @@
 #include <weir/threads.h>
 #include <weir/timeout.h>
 #include <weir/timer.h>
+#include <weir/traffic.h>
 #include <weir/typed.h>
 #include <weir/utf8.h>
 #include <weir/varint.h>

@@ -21,6 +21,7 @@ enum {
     WEIR__PAUSE_AWAY = 2,       /* too many events are on their way to handlers elsewhere */
     WEIR__PAUSE_LEAVING = 4,    /* it is being taken off its loop */
     WEIR__PAUSE_RELAYED = 8,    /* its bytes go elsewhere, without being read */
+    WEIR__PAUSE_SHAPED = 16,    /* it has read more than its traffic may be */
 };
 
 /* The reason of the water marks among those against writing. */

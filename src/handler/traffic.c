@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: MIT */
+/* The traffic handler. */
+#include "base/alloc.h"
+#include "channel/channel.h"
+#include "exec/executor.h"
+#include "handler/traffic_shaper.h"
+
+#include <weir/file.h>
+
+#include <errno.h>
+
+#define LONGEST_LOOK_NS WEIR_SECONDS(1) /* somebody may have changed the limits */
+
+typedef struct item item;
+struct item {
+    item *next;
+    weir_msg *msg;
+    weir_promise *promise;
+    uint64_t bytes; /* that will pass */
+    size_t weight;  /* in memory */
+};
+
+/*
+ * What waits to be written:
+ *
+ *     first       unflushed      last
+ *      [m] -> [m] -> [m] -> ...   [m]
+ *       `claims on its bytes
+ *
+ * The first passes one shaper after the other: it takes its turn in the shared one when its own
+ * channel's would let it go, so that it does not keep others waiting meanwhile.
+ */
+typedef struct traffic {
+    weir_shaper *shapers[2]; /* the channel's own, and the shared one */
+    int shaper_count;
+
+    weir_ctx_timer read_again;
+    weir_claim read_claims[2];
+    int64_t paused_at;
+    bool is_paused;
+
+    item *first, *unflushed, *last;
+    size_t weight;
+    weir_claim claims[2];
+    int claim_count; /* how many of them the first has */
+    int stage;       /* how many of them have let it pass */
+    int64_t since;   /* when it came to be the first */
+    weir_ctx_timer write_again;
+    bool is_pumping;    /* further up the stack */
+    bool is_unwritable; /* the channel, because of what waits here */
+    bool is_ending;     /* a shutdown waits for the end of the queue */
+    weir_promise *shutdown_promise;
+} traffic;
+
+static int64_t now_of(const weir_ctx *ctx)
+{
+    return weir_executor_now_ns(weir_ctx_executor(ctx));
+}
+
+/* A file holds no memory, and counts nothing there, but its bytes pass all the same. */
+static uint64_t bytes_of(const weir_msg *msg)
+{
+    return msg->type == &weir_file_region_type ? ((const weir_file_region *)msg)->length
+                                               : weir_msg_size(msg);
+}
+
+static void count_passed(const traffic *self, weir_way way, uint64_t bytes, int64_t now)
+{
+    for (int i = 0; i < self->shaper_count; i++)
+        weir__shaper_passed(self->shapers[i], way, bytes, now);
+}
+
+static int look_again(weir_ctx *ctx, weir_ctx_timer *timer, int64_t wait_ns)
+{
+    return weir_ctx_schedule(ctx, timer, wait_ns < LONGEST_LOOK_NS ? wait_ns : LONGEST_LOOK_NS);
+}
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+static void resume_reading(weir_ctx *ctx, traffic *self)
+{
+    if (!self->is_paused)
+        return;
+    self->is_paused = false;
+    weir_ctx_cancel(ctx, &self->read_again);
+    for (int i = 0; i < self->shaper_count; i++)
+        weir__shaper_resumed(self->shapers[i], now_of(ctx) - self->paused_at);
+    weir__channel_set_pause(weir_ctx_channel(ctx), WEIR__PAUSE_SHAPED, false);
+}
+
+static void pause_reading(weir_ctx *ctx, traffic *self)
+{
+    if (self->is_paused)
+        return;
+    self->is_paused = true;
+    self->paused_at = now_of(ctx);
+    for (int i = 0; i < self->shaper_count; i++)
+        weir__shaper_paused(self->shapers[i]);
+    weir__channel_set_pause(weir_ctx_channel(ctx), WEIR__PAUSE_SHAPED, true);
+}
+
+/* Reads on when it may, or when there is no memory to wait for that. */
+static void read_later(weir_ctx *ctx, traffic *self, int64_t wait_ns)
+{
+    if (wait_ns > 0 && look_again(ctx, &self->read_again, wait_ns) == 0)
+        pause_reading(ctx, self);
+    else
+        resume_reading(ctx, self);
+}
+
+static void on_read_again(weir_ctx_timer *timer, weir_ctx *ctx)
+{
+    traffic *self = WEIR_CONTAINER(timer, traffic, read_again);
+    int64_t longest = 0;
+    for (int i = 0; i < self->shaper_count; i++) {
+        int64_t wait_ns = weir__shaper_wait(self->shapers[i], WEIR_WAY_READ, &self->read_claims[i],
+                                            now_of(ctx));
+        longest = wait_ns > longest ? wait_ns : longest;
+    }
+    read_later(ctx, self, longest);
+}
+
+static void traffic_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    traffic *self = weir_ctx_state(ctx);
+    uint64_t bytes = bytes_of(msg);
+    int64_t longest = 0;
+    for (int i = 0; i < self->shaper_count; i++) {
+        int64_t wait_ns = weir__shaper_claim(self->shapers[i], WEIR_WAY_READ, bytes, now_of(ctx),
+                                             &self->read_claims[i]);
+        longest = wait_ns > longest ? wait_ns : longest;
+    }
+    count_passed(self, WEIR_WAY_READ, bytes, now_of(ctx));
+    if (longest > 0)
+        read_later(ctx, self, longest);
+    weir_ctx_fire_read(ctx, msg);
+}
+
+/* What waits ----------------------------------------------------------------------------------- */
+
+static void end_promise(weir_promise *promise, int code)
+{
+    if (promise != NULL)
+        weir_promise_set(promise, code);
+    weir_promise_release(promise);
+}
+
+static void count_delayed(const traffic *self, int64_t bytes, int messages)
+{
+    for (int i = 0; i < self->shaper_count; i++)
+        weir__shaper_delayed(self->shapers[i], bytes, messages);
+}
+
+static int append(weir_ctx *ctx, traffic *self, const item *content)
+{
+    item *added = weir__alloc(sizeof *added);
+    if (added == NULL)
+        return -ENOMEM;
+    *added = *content;
+    if (added->promise != NULL)
+        weir_promise_retain(added->promise);
+    if (self->first == NULL) {
+        self->first = added;
+        self->since = now_of(ctx);
+    } else {
+        self->last->next = added;
+    }
+    self->last = added;
+    if (self->unflushed == NULL)
+        self->unflushed = added;
+    self->weight += added->weight;
+    count_delayed(self, (int64_t)added->bytes, 1);
+    return 0;
+}
+
+static item take_first(weir_ctx *ctx, traffic *self)
+{
+    item *first = self->first, taken = *first;
+    int64_t now = now_of(ctx);
+    self->first = first->next;
+    if (self->unflushed == first)
+        self->unflushed = first->next;
+    self->weight -= first->weight;
+    weir__free(first);
+    for (int i = 0; i < self->shaper_count; i++)
+        weir__shaper_waited(self->shapers[i], now - self->since);
+    self->since = now;
+    self->stage = self->claim_count = 0;
+    count_delayed(self, -(int64_t)taken.bytes, -1);
+    return taken;
+}
+
+/* The bytes that were claimed do not come. */
+static void give_back(traffic *self)
+{
+    for (int i = 0; i < self->claim_count; i++)
+        weir__shaper_unclaim(self->shapers[i], WEIR_WAY_WRITE, &self->claims[i]);
+    self->stage = self->claim_count = 0;
+}
+
+static void drop_first(weir_ctx *ctx, traffic *self, int code)
+{
+    give_back(self);
+    item dropped = take_first(ctx, self);
+    weir_msg_release(dropped.msg);
+    end_promise(dropped.promise, code);
+}
+
+static void pass_first(weir_ctx *ctx, traffic *self)
+{
+    item passed = take_first(ctx, self);
+    count_passed(self, WEIR_WAY_WRITE, passed.bytes, now_of(ctx));
+    weir_ctx_write(ctx, passed.msg, passed.promise);
+    weir_promise_release(passed.promise);
+}
+
+static void tell_writability(weir_ctx *ctx, traffic *self)
+{
+    weir_channel *channel = weir_ctx_channel(ctx);
+    bool is_unwritable = self->weight >
+                         (self->is_unwritable ? channel->low_bytes : channel->high_bytes);
+    if (is_unwritable == self->is_unwritable)
+        return;
+    self->is_unwritable = is_unwritable;
+    weir_channel_set_writable(channel, WEIR_TRAFFIC_REASON, !is_unwritable);
+}
+
+/* Writing -------------------------------------------------------------------------------------- */
+
+/* Takes the first message, or one that would be it, past the shapers: 0 when it may pass, or how
+ * long it has to wait. */
+static int64_t pass_shapers(weir_ctx *ctx, traffic *self, uint64_t bytes)
+{
+    for (; self->stage < self->shaper_count; self->stage++) {
+        weir_shaper *shaper = self->shapers[self->stage];
+        weir_claim *claim = &self->claims[self->stage];
+        bool is_new = self->claim_count == self->stage;
+        int64_t wait_ns = is_new ? weir__shaper_claim(shaper, WEIR_WAY_WRITE, bytes, now_of(ctx),
+                                                      claim)
+                                 : weir__shaper_wait(shaper, WEIR_WAY_WRITE, claim, now_of(ctx));
+        self->claim_count = self->stage + 1;
+        if (wait_ns > 0)
+            return wait_ns;
+    }
+    return 0;
+}
+
+static void shut_when_passed(weir_ctx *ctx, traffic *self)
+{
+    weir_promise *promise = self->shutdown_promise;
+    if (!self->is_ending || self->first != NULL)
+        return;
+    self->is_ending = false;
+    self->shutdown_promise = NULL;
+    weir_ctx_shutdown(ctx, promise);
+    weir_promise_release(promise);
+}
+
+static bool is_cancelled(const item *first)
+{
+    return first->promise != NULL && weir_future_is_done(weir_promise_future(first->promise));
+}
+
+/* Passes on what is flushed and may pass, and whatever there is no memory for to wait. */
+static void pass_some(weir_ctx *ctx, traffic *self)
+{
+    bool has_passed = false;
+    while (self->first != self->unflushed && !weir_ctx_is_removed(ctx)) {
+        if (is_cancelled(self->first)) {
+            drop_first(ctx, self, -ECANCELED);
+            continue;
+        }
+        int64_t wait_ns = pass_shapers(ctx, self, self->first->bytes);
+        if (wait_ns > 0 && look_again(ctx, &self->write_again, wait_ns) == 0)
+            break;
+        pass_first(ctx, self);
+        has_passed = true;
+    }
+    if (has_passed)
+        weir_ctx_flush(ctx);
+}
+
+static void pump(weir_ctx *ctx, traffic *self)
+{
+    if (self->is_pumping || self->first == NULL)
+        return;
+    self->is_pumping = true;
+    pass_some(ctx, self);
+    self->is_pumping = false;
+    if (weir_ctx_is_removed(ctx))
+        return;
+    tell_writability(ctx, self);
+    shut_when_passed(ctx, self);
+}
+
+static void on_write_again(weir_ctx_timer *timer, weir_ctx *ctx)
+{
+    pump(ctx, WEIR_CONTAINER(timer, traffic, write_again));
+}
+
+/* Keeps a message in its place: 0, or why it cannot. */
+static int keep(weir_ctx *ctx, traffic *self, weir_msg *msg, weir_promise *promise)
+{
+    weir_channel *channel = weir_ctx_channel(ctx);
+    item content = { .msg = msg, .promise = promise, .bytes = bytes_of(msg) };
+    content.weight = weir__write_weight(weir_msg_size(msg));
+    int64_t most = 0;
+    weir_channel_get_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES, &most);
+    size_t used = weir__channel_pending_bytes(channel) + self->weight;
+    if (used > (size_t)most || content.weight > (size_t)most - used)
+        return WEIR_ELIMIT;
+    int code = append(ctx, self, &content);
+    if (code == 0)
+        tell_writability(ctx, self);
+    return code;
+}
+
+static void traffic_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
+{
+    traffic *self = weir_ctx_state(ctx);
+    uint64_t bytes = bytes_of(msg);
+    if (self->is_ending) {
+        weir_ctx_refuse_write(ctx, msg, promise, -EPIPE);
+        return;
+    }
+    bool is_open = weir_channel_is_open(weir_ctx_channel(ctx));
+    if (self->first == NULL && (!is_open || pass_shapers(ctx, self, bytes) == 0)) {
+        self->stage = self->claim_count = 0;
+        count_passed(self, WEIR_WAY_WRITE, bytes, now_of(ctx));
+        weir_ctx_write(ctx, msg, promise);
+        return;
+    }
+    int code = keep(ctx, self, msg, promise);
+    if (code == 0)
+        return;
+    if (self->first == NULL)
+        give_back(self);
+    weir_ctx_refuse_write(ctx, msg, promise, code);
+}
+
+static void traffic_flush(weir_ctx *ctx)
+{
+    traffic *self = weir_ctx_state(ctx);
+    self->unflushed = NULL;
+    weir_ctx_flush(ctx);
+    pump(ctx, self);
+}
+
+static void traffic_shutdown(weir_ctx *ctx, weir_promise *promise)
+{
+    traffic *self = weir_ctx_state(ctx);
+    if (self->is_ending) {
+        if (promise != NULL)
+            weir_promise_set(promise, -EALREADY);
+        return;
+    }
+    if (self->first == NULL) {
+        weir_ctx_shutdown(ctx, promise);
+        return;
+    }
+    self->is_ending = true;
+    self->shutdown_promise = promise != NULL ? weir_promise_retain(promise) : NULL;
+    traffic_flush(ctx);
+}
+
+/* Coming and going ----------------------------------------------------------------------------- */
+
+static void destroy_shaper(void *value)
+{
+    weir_shaper_free(value);
+}
+
+static const weir_attr_key shaper_key = { .name = "shaper", .destroy = destroy_shaper };
+
+weir_shaper *weir_channel_shaper(weir_channel *channel)
+{
+    return weir_channel_attr(channel, &shaper_key);
+}
+
+/* A channel keeps its shaper, for whoever looks at it. */
+static int need_shaper(weir_channel *channel, const weir_traffic_limits *limits, weir_error *error)
+{
+    weir_shaper *shaper = weir_channel_shaper(channel);
+    if (shaper != NULL)
+        return weir_shaper_set_limits(shaper, limits, error);
+    int code = weir_shaper_new(&shaper, limits, error);
+    if (code == 0 && (code = weir_channel_set_attr(channel, &shaper_key, shaper)) < 0)
+        weir_error_set(error, code, "traffic", "no memory for a shaper");
+    return code;
+}
+
+static void add_shaper(weir_ctx *ctx, traffic *self, weir_shaper *shaper)
+{
+    weir__shaper_set_clock(shaper, weir_ctx_executor(ctx)->clock);
+    self->shapers[self->shaper_count++] = shaper;
+}
+
+static void traffic_added(weir_ctx *ctx)
+{
+    traffic *self = weir_ctx_state(ctx);
+    const weir_traffic *config = weir_ctx_arg(ctx);
+    weir_channel *channel = weir_ctx_channel(ctx);
+    weir_error error;
+    self->read_again.fire = on_read_again;
+    self->write_again.fire = on_write_again;
+    if (config == NULL)
+        weir_ctx_fail(ctx, -EINVAL, "how fast? No limits were given");
+    else if (!weir__channel_is_mine(channel))
+        weir_ctx_fail(ctx, -EINVAL, "a traffic handler belongs on the channel's loop");
+    else if (need_shaper(channel, &config->each, &error) < 0)
+        weir_ctx_fail(ctx, error.code, "%s", error.message);
+    else {
+        add_shaper(ctx, self, weir_channel_shaper(channel));
+        if (config->shared != NULL)
+            add_shaper(ctx, self, config->shared);
+    }
+}
+
+static void drop_all(weir_ctx *ctx, traffic *self)
+{
+    weir_promise *promise = self->shutdown_promise;
+    while (self->first != NULL)
+        drop_first(ctx, self, WEIR_ECLOSED);
+    self->shutdown_promise = NULL;
+    self->is_ending = false;
+    end_promise(promise, WEIR_ECLOSED);
+}
+
+static void hand_all_on(weir_ctx *ctx, traffic *self)
+{
+    bool has_flushed = self->first != self->unflushed;
+    while (self->first != self->unflushed)
+        pass_first(ctx, self);
+    if (has_flushed)
+        weir_ctx_flush(ctx);
+    while (self->first != NULL)
+        pass_first(ctx, self);
+    shut_when_passed(ctx, self);
+}
+
+/* Nothing waits here any more, neither to be read nor to be written. */
+static void let_go(weir_ctx *ctx, traffic *self)
+{
+    weir_ctx_cancel(ctx, &self->write_again);
+    tell_writability(ctx, self);
+    resume_reading(ctx, self);
+}
+
+static void traffic_removed(weir_ctx *ctx)
+{
+    traffic *self = weir_ctx_state(ctx);
+    if (weir_channel_is_open(weir_ctx_channel(ctx)))
+        hand_all_on(ctx, self);
+    else
+        drop_all(ctx, self);
+    let_go(ctx, self);
+}
+
+static void traffic_on_inactive(weir_ctx *ctx)
+{
+    traffic *self = weir_ctx_state(ctx);
+    drop_all(ctx, self);
+    let_go(ctx, self);
+    weir_ctx_fire_inactive(ctx);
+}
+
+const weir_handler_type weir_traffic_handler = {
+    .name = "traffic",
+    .state_size = sizeof(traffic),
+    .is_single = true,
+    .added = traffic_added,
+    .removed = traffic_removed,
+    .on_read = traffic_on_read,
+    .on_inactive = traffic_on_inactive,
+    .write = traffic_write,
+    .flush = traffic_flush,
+    .shutdown = traffic_shutdown,
+};
