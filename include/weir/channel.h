@@ -65,9 +65,18 @@ WEIR_API weir_loop *weir_channel_loop(const weir_channel *channel);
 /** What carries it: "tcp", "embedded". */
 WEIR_API const char *weir_channel_kind(const weir_channel *channel);
 
-/** Its own address and the other side's: 0, WEIR_ENOTFOUND while there is none. */
+/** Its own address and the other side's: 0, WEIR_ENOTFOUND while there is none. When somebody in
+ * between has told whom it speaks for (<weir/proxy_protocol.h>), the other side is that one. */
 WEIR_API int weir_channel_local_address(const weir_channel *channel, weir_address *address);
 WEIR_API int weir_channel_remote_address(const weir_channel *channel, weir_address *address);
+
+/** Who is connected in truth, whatever weir_channel_set_remote_address has said: the same codes. */
+WEIR_API int weir_channel_peer_address(const weir_channel *channel, weir_address *address);
+
+/** What weir_channel_remote_address answers from now on, on every thread: for handlers that find
+ * out who speaks through a proxy. It is copied; NULL: the peer's own again. -EINVAL, -ENOMEM. Any
+ * thread. */
+WEIR_API int weir_channel_set_remote_address(weir_channel *channel, const weir_address *address);
 
 /** Complete when the channel is closed: borrowed. It is made when it is asked for, which for lack
  * of memory may fail the first time: NULL. Any thread. */

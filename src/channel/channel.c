@@ -229,12 +229,17 @@ int weir_channel_local_address(const weir_channel *channel, weir_address *addres
                : WEIR_ENOTFOUND;
 }
 
-int weir_channel_remote_address(const weir_channel *channel, weir_address *address)
+int weir_channel_peer_address(const weir_channel *channel, weir_address *address)
 {
     *address = (weir_address){ 0 };
     return channel->transport->remote_address != NULL
                ? channel->transport->remote_address(channel, address)
                : WEIR_ENOTFOUND;
+}
+
+int weir_channel_remote_address(const weir_channel *channel, weir_address *address)
+{
+    return weir__channel_client(channel, address) ? 0 : weir_channel_peer_address(channel, address);
 }
 
 /* Most channels are never asked, so they do without. Whoever comes late gets a constant. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What few channels need: attributes, rare options. */
+/* What few channels need: attributes, rare options, a client behind the peer. */
 #include "channel/extras.h"
 
 #include "base/alloc.h"
@@ -78,6 +78,7 @@ void weir__channel_free_extras(weir_channel *channel)
         next = pin->next;
         weir__free(pin);
     }
+    weir__free(extras->client);
     weir__free(extras->child_options);
     weir__free(extras);
 }
@@ -128,4 +129,41 @@ int weir_channel_set_attr(weir_channel *channel, const weir_attr_key *key, void 
     if (attr == NULL || old != value)
         destroy_value(key, old); /* what was there, or what found no place */
     return attr != NULL || value == NULL ? 0 : -ENOMEM;
+}
+
+/* The client ----------------------------------------------------------------------------------- */
+
+bool weir__channel_client(const weir_channel *channel, weir_address *address)
+{
+    weir_channel_extras *extras = weir__channel_extras(channel);
+    if (extras == NULL)
+        return false;
+    weir__channel_lock(channel);
+    bool is_known = extras->client != NULL;
+    if (is_known)
+        *address = *extras->client;
+    weir__channel_unlock(channel);
+    return is_known;
+}
+
+int weir_channel_set_remote_address(weir_channel *channel, const weir_address *address)
+{
+    bool has_client = address != NULL;
+    if (channel == NULL || (has_client && weir_address_kind_of(address) == WEIR_ADDRESS_NONE))
+        return -EINVAL;
+    weir_channel_extras *extras = has_client ? weir__channel_need_extras(channel)
+                                             : weir__channel_extras(channel);
+    weir_address *client = has_client && extras != NULL ? weir__alloc(sizeof *client) : NULL;
+    if (has_client && client == NULL)
+        return -ENOMEM;
+    if (extras == NULL)
+        return 0;
+    if (has_client)
+        *client = *address;
+    weir__channel_lock(channel);
+    weir_address *before = extras->client;
+    extras->client = client;
+    weir__channel_unlock(channel);
+    weir__free(before);
+    return 0;
 }

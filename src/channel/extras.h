@@ -26,7 +26,8 @@ struct weir_pin {
 };
 
 typedef struct weir_channel_extras {
-    weir_attr *attrs; /* under the channel's lock */
+    weir_attr *attrs;     /* under the channel's lock */
+    weir_address *client; /* likewise: whom the other side speaks for; NULL: for itself */
 
     /* The loop's. */
     weir_list timers; /* of handlers */
@@ -61,6 +62,9 @@ weir_channel_extras *weir__channel_need_extras(weir_channel *channel);
 
 /* With the channel. */
 void weir__channel_free_extras(weir_channel *channel);
+
+/* Whom the other side speaks for: false when that is itself. Any thread. */
+bool weir__channel_client(const weir_channel *channel, weir_address *address);
 
 int64_t weir__channel_option(const weir_channel *channel, weir_option option);
 

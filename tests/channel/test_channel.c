@@ -523,6 +523,72 @@ static void an_embedded_channel_has_no_addresses(void **state)
     weir_embedded_free(e);
 }
 
+/* Whom a proxy speaks for, on any kind of channel. */
+static void the_remote_address_can_be_another(void **state)
+{
+    (void)state;
+    weir_address address, client;
+    weir_embedded *e = open_embedded(NULL);
+    weir_channel *channel = weir_embedded_channel(e);
+    assert_int_equal(weir_address_parse(&client, "192.0.2.1:5", NULL), 0);
+    assert_int_equal(weir_channel_set_remote_address(channel, NULL), 0);
+    assert_int_equal(weir_channel_set_remote_address(channel, &(weir_address){ 0 }), -EINVAL);
+    assert_int_equal(weir_channel_set_remote_address(NULL, &client), -EINVAL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weir_channel_set_remote_address(channel, &client), 0);
+        assert_int_equal(weir_channel_remote_address(channel, &address), 0);
+        assert_true(weir_address_equal(&address, &client));
+        assert_int_equal(weir_channel_peer_address(channel, &address), WEIR_ENOTFOUND);
+        assert_int_equal(weir_address_kind_of(&address), WEIR_ADDRESS_NONE);
+        assert_int_equal(weir_address_set_port(&client, 6), 0);
+    }
+    assert_int_equal(weir_channel_set_remote_address(channel, NULL), 0);
+    assert_int_equal(weir_channel_remote_address(channel, &address), WEIR_ENOTFOUND);
+    for (unsigned nth = 1, calls = 1; nth <= calls; nth++) {
+        weir_embedded *another = open_embedded(NULL);
+        channel = weir_embedded_channel(another);
+        harness_fail_nth("alloc", nth, -ENOMEM);
+        int code = weir_channel_set_remote_address(channel, &client);
+        calls = harness_fail_end();
+        assert_int_equal(code, nth <= calls ? -ENOMEM : 0);
+        assert_int_equal(weir_channel_remote_address(channel, &address),
+                         code == 0 ? 0 : WEIR_ENOTFOUND);
+        weir_embedded_free(another);
+    }
+    weir_embedded_free(e);
+}
+
+static void *look_at_remote(void *arg)
+{
+    weir_address address;
+    for (int i = 0; i < 2000; i++) {
+        if (weir_channel_remote_address(arg, &address) == 0) {
+            uint16_t port = weir_address_port(&address);
+            assert_in_range(port, 1, 2000);
+        }
+    }
+    return NULL;
+}
+
+/* Others look while it changes. */
+static void the_remote_address_is_seen_whole(void **state)
+{
+    (void)state;
+    weir_embedded *e = open_embedded(NULL);
+    weir_channel *channel = weir_embedded_channel(e);
+    weir_address client;
+    pthread_t thread;
+    assert_int_equal(weir_address_parse(&client, "192.0.2.1:1", NULL), 0);
+    assert_int_equal(pthread_create(&thread, NULL, look_at_remote, channel), 0);
+    for (uint16_t port = 1; port <= 2000; port++) {
+        weir_address_set_port(&client, port);
+        assert_int_equal(weir_channel_set_remote_address(channel, port % 3 == 0 ? NULL : &client),
+                         0);
+    }
+    pthread_join(thread, NULL);
+    weir_embedded_free(e);
+}
+
 /* Attributes ----------------------------------------------------------------------------------- */
 
 static atomic_int destroyed, destroyed_sum;
@@ -876,6 +942,8 @@ int main(void)
         weir_case(what_went_through_is_counted),
         weir_case(a_dump_says_it_in_one_line),
         weir_case(an_embedded_channel_has_no_addresses),
+        weir_case(the_remote_address_can_be_another),
+        weir_case(the_remote_address_is_seen_whole),
         weir_case(attributes_are_replaced_and_destroyed),
         weir_case(the_same_value_again_is_not_destroyed),
         weir_case(an_attribute_that_is_not_kept_is_destroyed),
