@@ -88,6 +88,10 @@ static void print_help(const example *self)
         printf("  --connect ADDR   where to connect to (default %s)\n", self->connect);
     if (self->has_copy)
         printf("  --copy           let handlers see the bytes; --log debug shows them\n");
+    if (self->has_proxy)
+        printf(
+            "  --proxy-protocol connections come through a proxy, and begin with a header of its\n"
+            "                   that says from whom; --log info shows it\n");
     printf(
         "  --io KIND        auto, epoll, uring or blocking, as WEIR_IO of the environment\n"
         "  --boss N         loops that accept connections (default 1)\n"
@@ -105,20 +109,23 @@ static void print_help(const example *self)
 
 void example_parse(example *self, int argc, char **argv)
 {
-    enum { LISTEN, CONNECT, COPY, IO, BOSS, LOOPS, ACCEPTORS, LOG, HELP };
-    const struct option options[] = {
-        { "listen", required_argument, NULL, LISTEN },
-        { "io", required_argument, NULL, IO },
-        { "boss", required_argument, NULL, BOSS },
-        { "loops", required_argument, NULL, LOOPS },
-        { "acceptors", required_argument, NULL, ACCEPTORS },
-        { "log", required_argument, NULL, LOG },
-        { "help", no_argument, NULL, HELP },
-        /* At the end: for those that have none of them the list ends before. */
-        { self->connect != NULL ? "connect" : NULL, required_argument, NULL, CONNECT },
-        { self->has_copy ? "copy" : NULL, no_argument, NULL, COPY },
-        { 0 },
+    enum { LISTEN, IO, BOSS, LOOPS, ACCEPTORS, LOG, HELP, CONNECT, COPY, PROXY, ALL };
+    struct option options[ALL + 1] = {
+        [LISTEN] = { "listen", required_argument, NULL, LISTEN },
+        [IO] = { "io", required_argument, NULL, IO },
+        [BOSS] = { "boss", required_argument, NULL, BOSS },
+        [LOOPS] = { "loops", required_argument, NULL, LOOPS },
+        [ACCEPTORS] = { "acceptors", required_argument, NULL, ACCEPTORS },
+        [LOG] = { "log", required_argument, NULL, LOG },
+        [HELP] = { "help", no_argument, NULL, HELP },
     };
+    struct option *next = &options[HELP + 1]; /* what some have */
+    if (self->connect != NULL)
+        *next++ = (struct option){ "connect", required_argument, NULL, CONNECT };
+    if (self->has_copy)
+        *next++ = (struct option){ "copy", no_argument, NULL, COPY };
+    if (self->has_proxy)
+        *next++ = (struct option){ "proxy-protocol", no_argument, NULL, PROXY };
     const char *name = self->name;
     example_choose_log(name, "warn");
     self->boss_loops = 1;
@@ -132,6 +139,9 @@ void example_parse(example *self, int argc, char **argv)
             break;
         case COPY:
             self->is_copying = true;
+            break;
+        case PROXY:
+            self->expects_proxy = true;
             break;
         case IO:
             example_choose_io(name, optarg);

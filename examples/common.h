@@ -12,8 +12,10 @@ typedef struct example {
     const char *listen;  /* the address */
     const char *connect; /* another one, for a program that has --connect; else NULL */
     bool has_copy;       /* whether it has --copy, too */
+    bool has_proxy;      /* whether it has --proxy-protocol */
 
-    bool is_copying; /* --copy was there */
+    bool is_copying;    /* --copy was there */
+    bool expects_proxy; /* --proxy-protocol was there */
 
     /* Made by example_listen. */
     weir_group *boss, *workers;

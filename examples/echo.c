@@ -41,6 +41,36 @@ static int init_child(weir_channel *ch, void *arg)
     return weir_pipeline_add_last(weir_channel_pipeline(ch), "echo", &echo, arg);
 }
 
+/* With --proxy-protocol: who comes, as the proxy says. */
+static void proxied_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    const weir_proxy_event *proxy = weir_proxy_event_from(event);
+    char client[WEIR_ADDRESS_TEXT_MAX], wanted[WEIR_ADDRESS_TEXT_MAX], peer[WEIR_ADDRESS_TEXT_MAX];
+    weir_address address;
+    if (proxy != NULL) {
+        weir_channel_remote_address(weir_ctx_channel(ctx), &address);
+        weir_address_text(&address, client, sizeof client);
+        weir_channel_peer_address(weir_ctx_channel(ctx), &address);
+        weir_address_text(&address, peer, sizeof peer);
+        weir_address_text(&proxy->header.destination, wanted, sizeof wanted);
+        weir_log(WEIR_LOG_INFO, "echo", "%s wants to %s, through %s (PROXY v%d%s)", client, wanted,
+                 peer, proxy->header.version,
+                 proxy->header.command == WEIR_PROXY_LOCAL ? ", local" : "");
+    }
+    weir_ctx_fire_event(ctx, event);
+}
+
+static const weir_handler_type proxied = { .name = "proxied", .on_event = proxied_on_event };
+
+static int init_proxied_child(weir_channel *ch, void *arg)
+{
+    weir_pipeline *pipeline = weir_channel_pipeline(ch);
+    int code = weir_pipeline_add_last(pipeline, "proxy", &weir_proxy_decoder, NULL);
+    if (code == 0)
+        code = weir_pipeline_add_last(pipeline, "proxied", &proxied, NULL);
+    return code < 0 ? code : init_child(ch, arg);
+}
+
 int main(int argc, char **argv)
 {
     example self = {
@@ -49,9 +79,11 @@ int main(int argc, char **argv)
             "Answers with what it reads, over TCP or Unix streams. Try it with nc 127.0.0.1 8007\n"
             "or weir-echo-client.\n",
         .listen = "127.0.0.1:8007",
+        .has_proxy = true,
     };
     example_parse(&self, argc, argv);
-    bool is_ready = example_listen(&self, &(weir_server_config){ .init_child = init_child });
+    weir_init_fn init = self.expects_proxy ? init_proxied_child : init_child;
+    bool is_ready = example_listen(&self, &(weir_server_config){ .init_child = init });
     if (is_ready)
         example_serve(&self);
     example_end(&self);

@@ -24,17 +24,16 @@ static inline int fuzz_add_decoder(weir_channel *channel, void *arg)
                                   (void *)self->config);
 }
 
-/* Aborts when two ways to feed it do not come to the same, or something is left alive. */
-static inline void fuzz_decode(const weir_handler_type *type, const void *config,
-                               const uint8_t *bytes, size_t length)
+/* Aborts when two ways to feed it do not come to the same, or something is left alive. The handler
+ * "decoder" is the one whose cost is looked at. */
+static inline void fuzz_verify(weir_init_fn init, void *arg, const uint8_t *bytes, size_t length)
 {
-    fuzz_decoder self = { type, config };
     weir_error error;
     weir_pool_stats before, after;
     weir_pool_get_stats(&before);
     weir_verifier_config verified = {
-        .init = fuzz_add_decoder,
-        .arg = &self,
+        .init = init,
+        .arg = arg,
         .input = bytes,
         .length = length,
         .decoder = "decoder",
@@ -48,6 +47,14 @@ static inline void fuzz_decode(const weir_handler_type *type, const void *config
         return;
     fprintf(stderr, "%s\n", code < 0 ? error.message : "blocks of the pool are left");
     abort();
+}
+
+/* The same for a decoder alone. */
+static inline void fuzz_decode(const weir_handler_type *type, const void *config,
+                               const uint8_t *bytes, size_t length)
+{
+    fuzz_decoder self = { type, config };
+    fuzz_verify(fuzz_add_decoder, &self, bytes, length);
 }
 
 #endif

@@ -47,6 +47,7 @@
 #include <weir/node.h>
 #include <weir/pipeline.h>
 #include <weir/pool.h>
+#include <weir/proxy_protocol.h>
 #include <weir/relay.h>
 #include <weir/resolver.h>
 #include <weir/server.h>
