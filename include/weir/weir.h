@@ -18,6 +18,7 @@
 #include <weir/channel_group.h>
 #include <weir/client.h>
 #include <weir/clock.h>
+#include <weir/connection_limit.h>
 #include <weir/connection_pool.h>
 #include <weir/datagram.h>
 #include <weir/decoder.h>
@@ -37,6 +38,7 @@
 #include <weir/group.h>
 #include <weir/handler.h>
 #include <weir/idle.h>
+#include <weir/ip_filter.h>
 #include <weir/json.h>
 #include <weir/leak.h>
 #include <weir/length_field.h>
