@@ -36,6 +36,7 @@
 #include <weir/flush_consolidation.h>
 #include <weir/future.h>
 #include <weir/group.h>
+#include <weir/guard.h>
 #include <weir/handler.h>
 #include <weir/idle.h>
 #include <weir/ip_filter.h>

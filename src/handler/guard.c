@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: MIT */
+/* Guards: times that a connection must keep. */
+#include <weir/guard.h>
+
+#include "base/alloc.h"
+#include "channel/channel.h"
+
+#include <weir/clock.h>
+#include <weir/pipeline.h>
+
+#include <errno.h>
+#include <stdatomic.h>
+
+/* What a connection is closed for. */
+typedef enum reason {
+    NO_FIRST_BYTE,
+    IDLE,
+    NOT_TAKEN,
+    TOO_OLD,
+    NOT_COMPLETE,
+    TOO_SLOW,
+    REASONS,
+} reason;
+
+struct weir_guard {
+    _Atomic(uint32_t) refs;
+    int64_t after[REASONS]; /* in ns; INT64_MAX: never */
+    uint64_t min_bytes;     /* in a period */
+    weir_connection_limit *connections;
+    _Atomic(uint64_t) closed[REASONS];
+};
+
+typedef struct guard_handler {
+    weir_ctx_timer timer;
+    weir_guard *guard;
+    int64_t begun_at, read_at, flushed_at, sent_at;
+    int64_t waiting_since;  /* output, of which nothing went; 0: none was waiting */
+    int64_t expected_since; /* 0: nothing is */
+    int64_t period_from;    /* and the bytes that were there then */
+    uint64_t read_before;
+    uint64_t read, sent; /* bytes */
+    bool is_over;
+} guard_handler;
+
+static int64_t now_of(const weir_ctx *ctx)
+{
+    return weir_executor_now_ns(weir_ctx_executor(ctx));
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Times ---------------------------------------------------------------------------------------- */
+
+/* What went since it was looked at last, and whether some waits. */
+static void look_at_output(const weir_ctx *ctx, guard_handler *self)
+{
+    const weir_channel *channel = weir_ctx_channel(ctx);
+    uint64_t sent = weir__channel_sent_bytes(channel);
+    bool is_waiting = weir__outbound_has_flushed(&channel->outbound);
+    if (sent != self->sent)
+        self->sent_at = is_waiting ? now_of(ctx) : later(self->flushed_at, self->sent_at);
+    if (!is_waiting)
+        self->waiting_since = 0;
+    else if (sent != self->sent || self->waiting_since == 0)
+        self->waiting_since = now_of(ctx);
+    self->sent = sent;
+}
+
+/* A period in which enough came, or in which nobody read, is followed by the next. */
+static void look_at_rate(const weir_ctx *ctx, guard_handler *self)
+{
+    int64_t reads_by_itself = 1;
+    weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_AUTO_READ, &reads_by_itself);
+    if (reads_by_itself && self->read - self->read_before < self->guard->min_bytes)
+        return;
+    self->period_from = now_of(ctx);
+    self->read_before = self->read;
+}
+
+/* Since when a time runs; INT64_MAX: it does not. */
+static int64_t since(const guard_handler *self, reason why)
+{
+    bool is_expecting = self->expected_since > 0;
+    switch (why) {
+    case NO_FIRST_BYTE:
+        return self->read == 0 ? self->begun_at : INT64_MAX;
+    case IDLE:
+        return later(self->read_at, self->sent_at);
+    case NOT_TAKEN:
+        return self->waiting_since > 0 ? self->waiting_since : INT64_MAX;
+    case TOO_OLD:
+        return self->begun_at;
+    case NOT_COMPLETE:
+        return is_expecting ? self->expected_since : INT64_MAX;
+    default:
+        return is_expecting ? self->period_from : INT64_MAX;
+    }
+}
+
+static int64_t due_at(const guard_handler *self, reason why)
+{
+    int64_t from = since(self, why), after = self->guard->after[why];
+    return from == INT64_MAX || after == INT64_MAX ? INT64_MAX : from + after;
+}
+
+static void cut(weir_ctx *ctx, guard_handler *self, reason why)
+{
+    static const char *const texts[REASONS] = {
+        [NO_FIRST_BYTE] = "nothing came",
+        [IDLE] = "nothing came and nothing went",
+        [NOT_TAKEN] = "the peer takes nothing of what waits for it",
+        [TOO_OLD] = "the connection is open",
+        [NOT_COMPLETE] = "what is expected is not complete",
+        [TOO_SLOW] = "fewer bytes come than are expected",
+    };
+    self->is_over = true;
+    atomic_fetch_add_explicit(&self->guard->closed[why], 1, memory_order_relaxed);
+    weir_ctx_fail(ctx, -ETIMEDOUT, "%s, for %lld ms", texts[why],
+                  (long long)(self->guard->after[why] / WEIR_MS(1)));
+    if (!weir_ctx_is_removed(ctx))
+        weir_ctx_close(ctx, NULL);
+}
+
+/* Looks whether a time is over, and waits for the next. */
+static void look(weir_ctx *ctx, guard_handler *self)
+{
+    int64_t next = INT64_MAX, now = now_of(ctx);
+    look_at_output(ctx, self);
+    if (now >= due_at(self, TOO_SLOW))
+        look_at_rate(ctx, self);
+    for (int why = 0; why < REASONS; why++) {
+        int64_t due = due_at(self, (reason)why);
+        if (due <= now) {
+            cut(ctx, self, (reason)why);
+            return;
+        }
+        next = due < next ? due : next;
+    }
+    /* Output may begin to wait at any time, and nobody tells. */
+    if (self->guard->after[NOT_TAKEN] < next - now)
+        next = now + self->guard->after[NOT_TAKEN];
+    if (next == INT64_MAX)
+        return;
+    if (weir_ctx_schedule(ctx, &self->timer, next - now) < 0) {
+        self->is_over = true;
+        weir_ctx_fail(ctx, -ENOMEM, "no memory for a timer to guard the connection");
+        if (!weir_ctx_is_removed(ctx))
+            weir_ctx_close(ctx, NULL);
+    }
+}
+
+static void on_time(weir_ctx_timer *timer, weir_ctx *ctx)
+{
+    guard_handler *self = WEIR_CONTAINER(timer, guard_handler, timer);
+    if (!self->is_over)
+        look(ctx, self);
+}
+
+/* Expecting ------------------------------------------------------------------------------------ */
+
+static void event_destroy(weir_msg *msg)
+{
+    (void)msg; /* never comes: they are constant */
+}
+
+static const weir_msg_type event_type = { .name = "guard", .destroy = event_destroy };
+static weir_msg expect_event = WEIR_MSG_CONSTANT(&event_type);
+static weir_msg has_come_event = WEIR_MSG_CONSTANT(&event_type);
+
+void weir_guard_expect(weir_channel *channel)
+{
+    if (channel != NULL)
+        weir_pipeline_fire_event(weir_channel_pipeline(channel), &expect_event);
+}
+
+void weir_guard_has_come(weir_channel *channel)
+{
+    if (channel != NULL)
+        weir_pipeline_fire_event(weir_channel_pipeline(channel), &has_come_event);
+}
+
+static void begin_to_expect(weir_ctx *ctx, guard_handler *self)
+{
+    if (self->is_over || self->expected_since > 0)
+        return;
+    self->expected_since = self->period_from = now_of(ctx);
+    self->read_before = self->read;
+    look(ctx, self);
+}
+
+static void guard_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    guard_handler *self = weir_ctx_state(ctx);
+    if (event == &expect_event)
+        begin_to_expect(ctx, self);
+    else if (event == &has_come_event)
+        self->expected_since = 0; /* the timer finds out */
+    else
+        weir_ctx_fire_event(ctx, event);
+}
+
+/* The handler ---------------------------------------------------------------------------------- */
+
+static void guard_added(weir_ctx *ctx)
+{
+    guard_handler *self = weir_ctx_state(ctx);
+    self->guard = weir_guard_retain(weir_ctx_arg(ctx));
+    self->timer.fire = on_time;
+    if (self->guard == NULL || !weir__channel_is_mine(weir_ctx_channel(ctx))) {
+        weir_ctx_fail(ctx, -EINVAL, "there is no guard, or it is not on the channel's loop");
+        return;
+    }
+    self->begun_at = self->read_at = now_of(ctx);
+    self->sent = weir__channel_sent_bytes(weir_ctx_channel(ctx));
+    look(ctx, self);
+}
+
+static void guard_removed(weir_ctx *ctx)
+{
+    guard_handler *self = weir_ctx_state(ctx);
+    weir_guard_release(self->guard);
+}
+
+static void guard_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    guard_handler *self = weir_ctx_state(ctx);
+    self->read += weir_msg_size(msg);
+    weir_ctx_fire_read(ctx, msg);
+}
+
+static void guard_on_read_complete(weir_ctx *ctx)
+{
+    guard_handler *self = weir_ctx_state(ctx);
+    self->read_at = now_of(ctx);
+    weir_ctx_fire_read_complete(ctx);
+}
+
+static void guard_flush(weir_ctx *ctx)
+{
+    guard_handler *self = weir_ctx_state(ctx);
+    self->flushed_at = now_of(ctx);
+    weir_ctx_flush(ctx);
+}
+
+static void guard_on_inactive(weir_ctx *ctx)
+{
+    guard_handler *self = weir_ctx_state(ctx);
+    self->is_over = true;
+    weir_ctx_cancel(ctx, &self->timer);
+    weir_ctx_fire_inactive(ctx);
+}
+
+static const weir_handler_type guard_handler_type = {
+    .name = "guard",
+    .state_size = sizeof(guard_handler),
+    .added = guard_added,
+    .removed = guard_removed,
+    .on_read = guard_on_read,
+    .on_read_complete = guard_on_read_complete,
+    .on_event = guard_on_event,
+    .on_inactive = guard_on_inactive,
+    .flush = guard_flush,
+};
+
+int weir_guard_add(weir_guard *guard, weir_channel *channel)
+{
+    if (guard == NULL || channel == NULL)
+        return -EINVAL;
+    weir_pipeline *pipeline = weir_channel_pipeline(channel);
+    int code = weir_pipeline_add_last(pipeline, NULL, &weir_connection_limit_handler,
+                                      guard->connections);
+    return code < 0 ? code : weir_pipeline_add_last(pipeline, NULL, &guard_handler_type, guard);
+}
+
+/* Making --------------------------------------------------------------------------------------- */
+
+static int64_t time_of(int ms, int normal)
+{
+    ms = ms == 0 ? normal : ms;
+    return ms == WEIR_OFF ? INT64_MAX : WEIR_MS((int64_t)ms);
+}
+
+static int check(const weir_guard_config *config, weir_error *error)
+{
+    const struct {
+        const char *name;
+        int value, least;
+    } rows[] = {
+        { "first_byte_ms", config->first_byte_ms, WEIR_OFF },
+        { "idle_ms", config->idle_ms, WEIR_OFF },
+        { "write_ms", config->write_ms, WEIR_OFF },
+        { "total_ms", config->total_ms, WEIR_OFF },
+        { "expected_ms", config->expected_ms, WEIR_OFF },
+        { "min_bytes_per_s", config->min_bytes_per_s, WEIR_OFF },
+        { "period_ms", config->period_ms, 0 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].value < rows[i].least)
+            return weir_error_set(error, -EINVAL, "guard", "%s is %d: write %d or more",
+                                  rows[i].name, rows[i].value, rows[i].least);
+    }
+    return 0;
+}
+
+static void set_times(weir_guard *self, const weir_guard_config *config)
+{
+    int64_t period = time_of(config->period_ms, 5000);
+    uint64_t rate = config->min_bytes_per_s > 0 ? (uint64_t)config->min_bytes_per_s : 0;
+    self->after[NO_FIRST_BYTE] = time_of(config->first_byte_ms, 10000);
+    self->after[IDLE] = time_of(config->idle_ms, 60000);
+    self->after[NOT_TAKEN] = time_of(config->write_ms, 30000);
+    self->after[TOO_OLD] = time_of(config->total_ms, WEIR_OFF);
+    self->after[NOT_COMPLETE] = time_of(config->expected_ms, 10000);
+    self->after[TOO_SLOW] = rate > 0 ? period : INT64_MAX;
+    self->min_bytes = rate * (uint64_t)(period / WEIR_MS(1)) / 1000;
+}
+
+int weir_guard_new(weir_guard **guard, const weir_guard_config *config, weir_error *error)
+{
+    static const weir_guard_config normal;
+    config = config != NULL ? config : &normal;
+    if (guard == NULL)
+        return weir_error_set(error, -EINVAL, "guard", "there is no place for it");
+    int code = check(config, error);
+    weir_connection_limit *connections = NULL;
+    if (code == 0)
+        code = weir_connection_limit_new(&connections, &config->connections, error);
+    if (code < 0)
+        return code;
+    weir_guard *self = weir__zalloc(sizeof *self);
+    if (self == NULL) {
+        weir_connection_limit_release(connections);
+        return weir_error_set(error, -ENOMEM, "guard", "no memory");
+    }
+    atomic_init(&self->refs, 1);
+    self->connections = connections;
+    set_times(self, config);
+    *guard = self;
+    return 0;
+}
+
+weir_guard *weir_guard_retain(weir_guard *guard)
+{
+    if (guard != NULL)
+        atomic_fetch_add_explicit(&guard->refs, 1, memory_order_relaxed);
+    return guard;
+}
+
+void weir_guard_release(weir_guard *guard)
+{
+    if (guard == NULL || atomic_fetch_sub_explicit(&guard->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    weir_connection_limit_release(guard->connections);
+    weir__free(guard);
+}
+
+void weir_guard_get_stats(weir_guard *guard, weir_guard_stats *stats)
+{
+    uint64_t closed[REASONS];
+    for (int why = 0; why < REASONS; why++)
+        closed[why] = atomic_load_explicit(&guard->closed[why], memory_order_relaxed);
+    *stats = (weir_guard_stats){
+        .no_first_byte = closed[NO_FIRST_BYTE],
+        .idle = closed[IDLE],
+        .not_taken = closed[NOT_TAKEN],
+        .too_old = closed[TOO_OLD],
+        .not_complete = closed[NOT_COMPLETE],
+        .too_slow = closed[TOO_SLOW],
+    };
+    weir_connection_limit_get_stats(guard->connections, &stats->connections);
+}
