@@ -31,7 +31,7 @@ typedef enum task { CONNECT, ASK } task;
 typedef struct job {
     task what;
     unsigned count;
-    uint16_t port;
+    unsigned port; /* as wide as the others, for all of it is sent */
 } job;
 
 typedef struct outcome {
@@ -92,7 +92,7 @@ static outcome carry_out(const job *order, int *fds, unsigned *open)
     for (unsigned i = 0; i < order->count && report.error == 0; i++) {
         if (order->what == ASK)
             report.error = ask(fds[i % SCALE_LIVE], i, &times);
-        else if ((fds[*open] = connect_from(*open, order->port)) < 0)
+        else if ((fds[*open] = connect_from(*open, (uint16_t)order->port)) < 0)
             report.error = errno;
         else
             ++*open;
