@@ -18,7 +18,8 @@ WEIR_BEGIN_DECLS
  * so does a shutdown. The promise of the file's write is completed with the last of its buffers.
  * When it cannot be read, or is shorter than it said (WEIR_EOF), the write fails and the channel is
  * closed: the other side would wait for the rest. on_progress of the region is not called. What
- * waits when the handler is removed fails with -ECANCELED.
+ * waits when the handler is removed fails with -ECANCELED. It is a weir_chunked_handler besides
+ * (<weir/chunked.h>), so one of the two is enough.
  *
  * Reading may wait for the disk: with an executor of its own, the loop does not.
  */

@@ -16,6 +16,7 @@
 #include <weir/buf.h>
 #include <weir/channel.h>
 #include <weir/channel_group.h>
+#include <weir/chunked.h>
 #include <weir/client.h>
 #include <weir/clock.h>
 #include <weir/connection_limit.h>
