@@ -30,6 +30,10 @@ static inline int64_t weir_clock_now_ns(weir_clock *clock)
 /** The system's monotonic clock. Never freed. */
 WEIR_API weir_clock *weir_clock_monotonic(void);
 
+/** The system's wall clock, in nanoseconds since 1970: for what people read. It may be set, also
+ * backwards, so no executor can have it. Never freed. */
+WEIR_API weir_clock *weir_clock_wall(void);
+
 /**
  * A clock that stands still until somebody moves it, and counts how often it was asked.
  * Put it where it outlives what uses it; the fields are weir's.

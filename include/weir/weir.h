@@ -49,6 +49,7 @@
 #include <weir/loop.h>
 #include <weir/msg.h>
 #include <weir/node.h>
+#include <weir/pcap.h>
 #include <weir/pipeline.h>
 #include <weir/pool.h>
 #include <weir/proxy_protocol.h>

@@ -27,6 +27,20 @@ weir_clock *weir_clock_monotonic(void)
     return &monotonic;
 }
 
+static int64_t wall_now_ns(weir_clock *clock)
+{
+    (void)clock;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+weir_clock *weir_clock_wall(void)
+{
+    static weir_clock wall = { .now_ns = wall_now_ns };
+    return &wall;
+}
+
 static int64_t virtual_now_ns(weir_clock *clock)
 {
     weir_virtual_clock *self = (weir_virtual_clock *)clock;

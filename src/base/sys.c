@@ -355,7 +355,7 @@ static int sys_open(weir_sys *sys, const char *path, int flags)
 {
     (void)sys;
     FAULT("open", NULL);
-    return result_of(open(path, flags | O_CLOEXEC));
+    return result_of(open(path, flags | O_CLOEXEC, S_IRUSR | S_IWUSR));
 }
 
 static int sys_fstat(weir_sys *sys, int fd, struct stat *facts)

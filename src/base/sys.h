@@ -77,7 +77,7 @@ struct weir_sys {
 
     /* Files, and bytes that go from one descriptor to another without passing through here. The
      * offset says from where, and is not changed. */
-    int (*open)(weir_sys *sys, const char *path, int flags);
+    int (*open)(weir_sys *sys, const char *path, int flags); /* what it makes is only this user's */
     int (*fstat)(weir_sys *sys, int fd, struct stat *facts);
     int (*lstat)(weir_sys *sys, const char *path, struct stat *facts);
     int (*unlink)(weir_sys *sys, const char *path);
