@@ -66,14 +66,22 @@ static int server_of(const weir_channel *channel)
     return weir_channel_parent(channel) != NULL ? OURS : THEIRS;
 }
 
+/* The family is the other side's, unless this side has an address of its own in IPv6. */
+static bool are_ipv6(const weir_address *ours, const weir_address *theirs)
+{
+    if (weir_address_kind_of(theirs) == WEIR_ADDRESS_IPV4 && weir_address_is_any(ours))
+        return false;
+    return weir_address_kind_of(ours) == WEIR_ADDRESS_IPV6 ||
+           weir_address_kind_of(theirs) == WEIR_ADDRESS_IPV6;
+}
+
 /* Whether they are of IPv6. */
 static bool set_ends(weir_pcap_end ends[SIDES], const weir_channel *channel, weir_address *ours,
                      weir_address *theirs)
 {
     weir_address_unmap(ours);
     weir_address_unmap(theirs);
-    bool is_ipv6 = weir_address_kind_of(ours) == WEIR_ADDRESS_IPV6 ||
-                   weir_address_kind_of(theirs) == WEIR_ADDRESS_IPV6;
+    bool is_ipv6 = are_ipv6(ours, theirs);
     if (is_ip(ours) || is_ip(theirs)) {
         set_end(&ends[OURS], ours, is_ipv6);
         set_end(&ends[THEIRS], theirs, is_ipv6);

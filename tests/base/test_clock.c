@@ -16,6 +16,21 @@ static void monotonic_is_one_clock(void **state)
     assert_ptr_equal(weir_clock_monotonic(), weir_clock_monotonic());
 }
 
+static void the_wall_clock_is_the_kernels(void **state)
+{
+    (void)state;
+    struct timespec before, after;
+    assert_ptr_equal(weir_clock_wall(), weir_clock_wall());
+    int64_t now = 0;
+    do { /* again, if it was set back meanwhile */
+        assert_int_equal(clock_gettime(CLOCK_REALTIME, &before), 0);
+        now = weir_clock_now_ns(weir_clock_wall());
+        assert_int_equal(clock_gettime(CLOCK_REALTIME, &after), 0);
+    } while (after.tv_sec < before.tv_sec);
+    assert_true(now >= (int64_t)before.tv_sec * 1000000000 + before.tv_nsec);
+    assert_true(now <= (int64_t)after.tv_sec * 1000000000 + after.tv_nsec);
+}
+
 static void monotonic_never_goes_back(void **state)
 {
     (void)state;
@@ -167,15 +182,11 @@ static void virtual_loses_no_step_of_several_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        weir_case(monotonic_is_one_clock),
-        weir_case(monotonic_never_goes_back),
-        weir_case(monotonic_is_the_kernels_in_nanoseconds),
-        weir_case(virtual_stands_still),
-        weir_case(virtual_advances_by_the_step),
-        weir_case(virtual_refuses_to_go_back),
-        weir_case(virtual_stops_at_the_end_of_time),
-        weir_case(virtual_counts_its_reads),
-        weir_case(virtual_loses_no_step_of_several_threads),
+        weir_case(monotonic_is_one_clock),     weir_case(the_wall_clock_is_the_kernels),
+        weir_case(monotonic_never_goes_back),  weir_case(monotonic_is_the_kernels_in_nanoseconds),
+        weir_case(virtual_stands_still),       weir_case(virtual_advances_by_the_step),
+        weir_case(virtual_refuses_to_go_back), weir_case(virtual_stops_at_the_end_of_time),
+        weir_case(virtual_counts_its_reads),   weir_case(virtual_loses_no_step_of_several_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

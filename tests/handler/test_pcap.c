@@ -703,6 +703,42 @@ static void datagrams_are_udp(void **state)
     }
 }
 
+/* From a socket for both families to one of IPv4, and from an address of IPv6 all the same. */
+static void families_that_differ_become_one(void **state)
+{
+    (void)state;
+    static const struct row {
+        const char *from, *to;
+        int version;
+    } rows[] = {
+        { "[::]:5", "1.2.3.4:6", 4 },    { "[::]:5", "[::ffff:1.2.3.4]:6", 4 },
+        { "[::1]:5", "1.2.3.4:6", 6 },   { "[::]:5", "[::2]:6", 6 },
+        { "1.2.3.5:5", "1.2.3.4:6", 4 },
+    };
+    weir_pcap *pcap = open_pcap((weir_pcap_config){ 0 });
+    weir_embedded *embedded = open_channel(pcap);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        weir_address from, to;
+        assert_int_equal(weir_address_parse(&from, rows[i].from, NULL), 0);
+        assert_int_equal(weir_address_parse(&to, rows[i].to, NULL), 0);
+        weir_datagram *datagram = weir_datagram_new(weir_buf_from("x", 1), &to, &from);
+        weir_embedded_write_outbound(embedded, &datagram->msg);
+    }
+    close_channel(embedded);
+    close_and_read(pcap);
+    check_with_tcpdump();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const packet *self = &packets[3 + i];
+        assert_int_equal(self->version, rows[i].version);
+        assert_int_equal(self->from_port, 5);
+        assert_int_equal(self->to_port, 6);
+    }
+    static const uint8_t mapped[16] = { [10] = 0xff, 0xff, 1, 2, 3, 4 };
+    assert_memory_equal(packets[5].to, mapped, 16);
+    assert_memory_equal(packets[3].to, mapped + 12, 4);
+    forget_packets();
+}
+
 /* Files ---------------------------------------------------------------------------------------- */
 
 static void files_are_made_for_one_user(void **state)
@@ -986,6 +1022,7 @@ int main(void)
         weir_case(tcp_is_recorded_with_its_addresses),
         weir_case(this_side_resets),
         weir_case(datagrams_are_udp),
+        weir_case(families_that_differ_become_one),
         weir_case(files_are_made_for_one_user),
         weir_case(the_file_is_limited),
         weir_case(writes_are_kept_for_a_large_one),
