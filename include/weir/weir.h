@@ -10,6 +10,7 @@
 
 #include <weir/accepted.h>
 #include <weir/address.h>
+#include <weir/aggregator.h>
 #include <weir/alloc.h>
 #include <weir/api.h>
 #include <weir/base64.h>
