@@ -958,7 +958,7 @@ static void a_socket_takes_it_in_its_own_time(void **state)
     weir_channel_close(channel, NULL);
     weir_channel_release(channel);
     close(fds[1]);
-    weir_group_free(group);
+    end_group(group);
     assert_int_equal(self.script.frees, 1);
 }
 
