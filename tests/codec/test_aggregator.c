@@ -861,7 +861,8 @@ static void however_the_bytes_come_the_same_comes_of_them(void **state)
 static void every_allocation_may_fail_once(void **state)
 {
     (void)state;
-    for (unsigned nth = 1, seen = 1; nth <= seen; nth++) {
+    bool has_failed = true;
+    for (unsigned nth = 1; has_failed; nth++) {
         post office = { .limits = { .max_bytes = 100000 } };
         weir_embedded *embedded = open_post(&office);
         weir_msg *parts[7] = {
@@ -873,9 +874,10 @@ static void every_allocation_may_fail_once(void **state)
         harness_fail_nth("pool", nth, -ENOMEM);
         for (int i = 0; i < 7; i++)
             weir_embedded_write_inbound(embedded, parts[i]);
-        seen = harness_fail_end();
+        has_failed = harness_fail_end() >= nth;
         size_t count = weir_embedded_inbound_count(embedded);
-        assert_true(count == 2 || !weir_channel_is_open(weir_embedded_channel(embedded)));
+        assert_true(count == 2 ||
+                    (has_failed && !weir_channel_is_open(weir_embedded_channel(embedded))));
         for (size_t i = 0; i < count; i++) {
             letter *self = (letter *)weir_embedded_read_inbound(embedded);
             assert_int_equal(weir_buf_readable(self->content), i == 0 ? 6003 : 3);

@@ -983,33 +983,47 @@ static void threads_share_a_file(void **state)
     forget_packets();
 }
 
-/* Whichever fails, what passes passes. */
-static void every_call_may_fail_once(void **state)
+/* Whichever fails when it is opened: there is an error, and nothing left. */
+static void opening_may_fail_anywhere(void **state)
 {
     (void)state;
-    harness_log_begin(WEIR_LOG_WARN);
-    for (unsigned nth = 1, seen = 1; nth <= seen; nth++) {
-        weir_pcap *pcap = NULL;
-        weir_pcap_config config = { .is_replacing = true, .is_unbuffered = true };
-        harness_fail_nth(NULL, nth, -EIO);
-        int code = weir_pcap_open(&pcap, path, &config, NULL);
-        unsigned to_open = harness_fail_end();
-        seen = to_open;
+    weir_pcap *pcap = NULL;
+    weir_pcap_config config = { .is_replacing = true };
+    unsigned nth = 0;
+    int code = -EIO;
+    while (code < 0) {
+        weir_error error;
+        harness_fail_nth(NULL, ++nth, -EIO);
+        code = weir_pcap_open(&pcap, path, &config, &error);
+        harness_fail_end();
         if (code < 0)
-            continue;
-        weir_embedded *embedded = open_channel(pcap);
-        weir_msg *msg = text("question");
-        weir_promise *promise = weir_channel_promise(weir_embedded_channel(embedded));
-        harness_fail_nth("write", nth > to_open ? nth - to_open : 1, -EIO);
-        weir_channel_write_and_flush(weir_embedded_channel(embedded), msg, promise);
-        weir_embedded_run(embedded);
-        seen += harness_fail_end();
-        assert_int_equal(weir_future_code(weir_promise_future(promise)), 0);
-        weir_promise_release(promise);
-        close_channel(embedded);
-        weir_pcap_close(pcap);
+            assert_non_null(strstr(error.message, path));
     }
-    harness_log_end();
+    assert_int_equal(nth, 6); /* behind two allocations, unlink, open and write */
+    assert_int_equal(weir_pcap_close(pcap), 0);
+}
+
+/* Whichever fails while it records: what passes passes. */
+static void recording_may_fail_anywhere(void **state)
+{
+    (void)state;
+    enum { WRITES = 4 };
+    harness_log_begin(WEIR_LOG_WARN);
+    for (unsigned nth = 1; nth <= WRITES; nth++) {
+        weir_pcap *pcap = open_pcap((weir_pcap_config){ .is_unbuffered = true });
+        harness_fail_nth("write", nth, -EIO);
+        weir_embedded *embedded = open_channel(pcap); /* which is one, for the handshake */
+        for (int i = 1; i < WRITES; i++)
+            weir_embedded_write_outbound(embedded, text("question"));
+        assert_int_equal(harness_fail_end(), nth); /* none behind it */
+        assert_int_equal(weir_embedded_outbound_count(embedded), WRITES - 1);
+        close_channel(embedded);
+        assert_int_equal(weir_pcap_close(pcap), -EIO);
+        read_packets();
+        assert_int_equal(packet_count, nth == 1 ? 0 : 3 + 2 * (nth - 2));
+        forget_packets();
+    }
+    assert_int_equal(harness_log_end(), WRITES);
 }
 
 int main(void)
@@ -1034,7 +1048,8 @@ int main(void)
         weir_case(without_a_file_it_cannot_be_added),
         weir_case(it_can_be_added_and_removed_in_the_middle),
         weir_case(threads_share_a_file),
-        weir_case(every_call_may_fail_once),
+        weir_case(opening_may_fail_anywhere),
+        weir_case(recording_may_fail_anywhere),
     };
     return cmocka_run_group_tests_name("handler.pcap", tests, make_directory, remove_directory);
 }
