@@ -544,7 +544,7 @@ static void the_remote_address_can_be_another(void **state)
     }
     assert_int_equal(weir_channel_set_remote_address(channel, NULL), 0);
     assert_int_equal(weir_channel_remote_address(channel, &address), WEIR_ENOTFOUND);
-    for (unsigned nth = 1, calls = 1; nth <= calls; nth++) {
+    for (unsigned nth = 1, calls = 1; calls >= nth - 1; nth++) { /* until it fails no more */
         weir_embedded *another = open_embedded(NULL);
         channel = weir_embedded_channel(another);
         harness_fail_nth("alloc", nth, -ENOMEM);

@@ -780,7 +780,7 @@ static void without_memory_it_says_so(void **state)
 {
     (void)state;
     for (int chains = 0; chains <= 1; chains++) {
-        for (unsigned nth = 1, calls = 1; nth <= calls; nth++) {
+        for (unsigned nth = 1, calls = 1; calls >= nth - 1; nth++) { /* until it fails no more */
             weir_embedded *embedded = embedded_with(add_frames, chains ? &chaining : &copying);
             weir_buf *reads[] = { weir_buf_from("\1a\4b", 4), weir_buf_from("cde\2f", 5),
                                   weir_buf_from("g\1", 2), weir_buf_from("h", 1) };

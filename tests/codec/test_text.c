@@ -283,7 +283,7 @@ static void nothing_follows_what_is_no_base64(void **state)
 static void base64_without_memory(void **state)
 {
     (void)state;
-    for (unsigned nth = 1, calls = 1; nth <= calls; nth++) {
+    for (unsigned nth = 1, calls = 1; calls >= nth - 1; nth++) { /* until it fails no more */
         weir_embedded *embedded = codec_new(&weir_base64_decoder, NULL);
         weir_buf *pieces = weir_buf_new_composite();
         weir_buf_composite_add(pieces, weir_buf_from("Zm", 2));

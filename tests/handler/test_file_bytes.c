@@ -650,7 +650,7 @@ static void what_is_on_its_way_does_not_stop_it(void **state)
 static void every_call_may_fail_once(void **state)
 {
     (void)state;
-    for (unsigned nth = 1, seen = 1; nth <= seen; nth++) {
+    for (unsigned nth = 1, seen = 1; seen >= nth - 1; nth++) { /* until it fails no more */
         weir_embedded *embedded = open_channel();
         weir_channel *channel = weir_embedded_channel(embedded);
         weir_promise *promises[3];
