@@ -46,7 +46,8 @@ typedef struct weir_uring_buffers {
     unsigned users;                 /* operations that receive into them */
     unsigned count;                 /* how many the kernel has */
     unsigned spare_count;
-    unsigned used;       /* since the last completion phase began */
+    unsigned used;       /* in this completion phase */
+    unsigned takers;     /* operations that used them */
     unsigned most_used;  /* in one, of those that were counted since the last look */
     unsigned phases;     /* how many that were */
     uint32_t bytes;      /* how large each is */
@@ -150,8 +151,8 @@ void weir__uring_buffers_close(weir_uring *self);
 /* Makes up for what was handed on. False: there is not a single one. */
 bool weir__uring_buffers_fill(weir_uring *self);
 
-/* They ran out: there shall be more, up to one for each that receives. Who sends much has to wait
- * for those that the loop has seen to. */
+/* They ran out: there shall be more, up to one for each that receives, when there were too few for
+ * many. Who sends much has to wait for those that the loop has seen to. */
 void weir__uring_buffers_grow(weir_uring *self);
 
 /* A completion phase is over. When far fewer were needed for a long time, there shall be fewer. */

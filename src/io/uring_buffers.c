@@ -108,7 +108,8 @@ void weir__uring_buffers_grow(weir_uring *uring)
 {
     weir_uring_buffers *self = &uring->buffers;
     weir__io_count(&uring->base.base.counters->exhausted);
-    if (self->wanted < self->size && self->wanted < self->users &&
+    bool is_for_many = self->takers >= self->wanted / 2;
+    if (self->wanted < self->size && self->wanted < self->users && is_for_many &&
         self->grown_turn != uring->base.base.turn)
         self->wanted *= 2;
     self->grown_turn = uring->base.base.turn;
@@ -118,7 +119,7 @@ void weir__uring_buffers_review(weir_uring *uring)
 {
     weir_uring_buffers *self = &uring->buffers;
     self->most_used = self->used > self->most_used ? self->used : self->most_used;
-    self->used = 0;
+    self->used = self->takers = 0;
     if (++self->phases < PHASES_TO_LOOK_AT)
         return;
     if (self->wanted > FIRST_WANTED && self->most_used <= self->wanted / 4)

@@ -110,6 +110,7 @@ static void tell_data(weir_uring *self, weir_io_op *op, const weir_io_result *re
     if (self->batch != op) {
         weir__uring_end_batch(self);
         self->batch = op;
+        self->buffers.takers += weir__uring_needs_buffers(op);
         base->current = op->file;
     }
     weir__op_tell_data(base, op, result);
