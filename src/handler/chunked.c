@@ -11,22 +11,6 @@
 #define SHORTEST_LOOK_MS 10
 #define LONGEST_LOOK_MS 1280
 
-/*
- * Inputs, and what was written behind them:
- *
- *     first               unflushed       last
- *      [input] -> [buf] -> [buf] -> ... [input]
- *
- * While there is any, whatever is written goes to the end.
- */
-typedef struct weir_chunked_item item;
-struct weir_chunked_item {
-    item *next;
-    weir_msg *msg;
-    weir_promise *promise;
-    size_t weight;
-};
-
 typedef weir_chunked_state chunked_handler;
 
 static void end_promise(weir_promise *promise, int code)
@@ -36,57 +20,28 @@ static void end_promise(weir_promise *promise, int code)
     weir_promise_release(promise);
 }
 
-/* The queue ------------------------------------------------------------------------------------ */
+/* The queue: inputs, and what was written behind them ------------------------------------------ */
 
-static int append(chunked_handler *self, weir_msg *msg, weir_promise *promise, size_t weight)
+static weir_queued_write take_first(chunked_handler *self)
 {
-    item *added = weir__alloc(sizeof *added);
-    if (added == NULL)
-        return -ENOMEM;
-    *added = (item){ .msg = msg, .weight = weight };
-    if (promise != NULL)
-        added->promise = weir_promise_retain(promise);
-    if (self->first == NULL)
-        self->first = added;
-    else
-        self->last->next = added;
-    self->last = added;
-    if (self->unflushed == NULL)
-        self->unflushed = added;
-    self->weight += weight;
-    return 0;
-}
-
-static item take_first(chunked_handler *self)
-{
-    item *first = self->first, taken = *first;
     if (self->is_waiting)
-        weir__chunked_leave(weir_chunked_from_msg(first->msg));
+        weir__chunked_leave(weir_chunked_from_msg(self->queue.first->msg));
     self->is_waiting = false;
-    self->first = first->next;
-    if (self->unflushed == first)
-        self->unflushed = first->next;
-    self->weight -= first->weight;
     self->is_begun = false;
-    weir__free(first);
-    return taken;
+    return weir__write_queue_take(&self->queue);
 }
 
 static void drop_first(chunked_handler *self, int code)
 {
-    item dropped = take_first(self);
-    weir_msg_release(dropped.msg);
-    end_promise(dropped.promise, code);
+    weir_queued_write dropped = take_first(self);
+    weir__write_queue_drop(&dropped, code);
 }
 
 static void drop_all(chunked_handler *self, int code)
 {
-    weir_promise *shutdown_promise = self->shutdown_promise;
-    while (self->first != NULL)
+    while (self->queue.first != NULL)
         drop_first(self, code);
-    self->shutdown_promise = NULL;
-    self->is_ending = false;
-    end_promise(shutdown_promise, code);
+    weir__write_queue_fail_shutdown(&self->queue, code);
 }
 
 /* Progress ------------------------------------------------------------------------------------- */
@@ -150,7 +105,7 @@ static weir_promise *begin_step(weir_ctx *ctx, weir_chunked *input, weir_promise
 /* Bytes are missing: what follows would be taken for them. Those before it still go. */
 static void give_up(weir_ctx *ctx, chunked_handler *self, int code)
 {
-    bool is_told = self->first->promise != NULL;
+    bool is_told = self->queue.first->promise != NULL;
     weir_ctx_flush(ctx);
     self->has_failed = true; /* the close may take a while, and nothing may go meanwhile */
     drop_first(self, code);
@@ -176,9 +131,10 @@ static void on_resumed(weir_ctx *ctx);
 static void pass_next(weir_ctx *ctx, chunked_handler *self, weir_chunked *input)
 {
     weir_buf *chunk;
-    item sent;
+    weir_queued_write sent;
     weir_pulled pulled = weir__chunked_pull(input, &chunk);
-    if (self->first == NULL || self->first->msg != &input->msg) { /* dropped in that call */
+    const weir_queued_write *first = self->queue.first;
+    if (first == NULL || first->msg != &input->msg) { /* dropped in that call */
         if (chunk != NULL)
             weir_buf_release(chunk);
         return;
@@ -204,7 +160,7 @@ static void pass_next(weir_ctx *ctx, chunked_handler *self, weir_chunked *input)
 
 static void pass_first(weir_ctx *ctx, chunked_handler *self)
 {
-    item *first = self->first;
+    const weir_queued_write *first = self->queue.first;
     weir_chunked *input = weir_chunked_from_msg(first->msg);
     if (!self->is_begun && first->promise != NULL &&
         !weir_promise_set_uncancellable(first->promise)) {
@@ -219,32 +175,20 @@ static void pass_first(weir_ctx *ctx, chunked_handler *self)
         weir_msg_release(&input->msg);
         return;
     }
-    item passed = take_first(self);
-    weir_ctx_write(ctx, passed.msg, passed.promise);
-    weir_promise_release(passed.promise);
+    weir_queued_write passed = take_first(self);
+    weir__write_queue_pass(ctx, &passed);
 }
 
 /* Whether there is something to pass on, and nothing but the channel to wait for. */
 static bool has_ready(weir_ctx *ctx, const chunked_handler *self)
 {
-    return self->first != self->unflushed && !self->is_waiting && !weir_ctx_is_removed(ctx) &&
-           weir_channel_is_open(weir_ctx_channel(ctx));
+    return weir__write_queue_has_flushed(&self->queue) && !self->is_waiting &&
+           !weir_ctx_is_removed(ctx) && weir_channel_is_open(weir_ctx_channel(ctx));
 }
 
 static bool can_go_on(weir_ctx *ctx, const chunked_handler *self)
 {
     return has_ready(ctx, self) && weir_channel_is_writable(weir_ctx_channel(ctx));
-}
-
-static void shut_when_passed(weir_ctx *ctx, chunked_handler *self)
-{
-    weir_promise *promise = self->shutdown_promise;
-    if (!self->is_ending || self->first != NULL)
-        return;
-    self->is_ending = false;
-    self->shutdown_promise = NULL;
-    weir_ctx_shutdown(ctx, promise);
-    weir_promise_release(promise);
 }
 
 /* Sending some may make it writable again. */
@@ -285,7 +229,7 @@ static void pump(weir_ctx *ctx)
         pass_some(ctx, self);
     while (come_again(ctx, self) < 0 && can_go_on(ctx, self));
     self->is_pumping = false;
-    shut_when_passed(ctx, self);
+    weir__write_queue_passed(ctx, &self->queue);
 }
 
 static void on_resumed(weir_ctx *ctx)
@@ -337,19 +281,19 @@ static int keep(weir_ctx *ctx, chunked_handler *self, weir_msg *msg, weir_promis
     int64_t most = 0;
     if (!weir_channel_is_open(channel) || self->has_failed)
         return WEIR_ECLOSED;
-    if (self->is_ending)
+    if (self->queue.is_ending)
         return -EPIPE;
     weir_channel_get_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES, &most);
-    if (weight > (size_t)most || self->weight > (size_t)most - weight)
+    if (weight > (size_t)most || self->queue.weight > (size_t)most - weight)
         return WEIR_ELIMIT;
-    return append(self, msg, promise, weight);
+    return weir__write_queue_add(&self->queue, msg, promise, weight);
 }
 
 void weir__chunked_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
 {
     chunked_handler *self = weir_ctx_state(ctx);
     weir_chunked *input = weir_chunked_from_msg(msg);
-    if (self->first == NULL && input == NULL && !self->has_failed) {
+    if (self->queue.first == NULL && input == NULL && !self->has_failed) {
         weir_ctx_write(ctx, msg, promise);
         return;
     }
@@ -363,7 +307,7 @@ void weir__chunked_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
 void weir__chunked_flush(weir_ctx *ctx)
 {
     chunked_handler *self = weir_ctx_state(ctx);
-    self->unflushed = NULL;
+    weir__write_queue_flush(&self->queue);
     weir_ctx_flush(ctx);
     pump(ctx);
 }
@@ -371,18 +315,12 @@ void weir__chunked_flush(weir_ctx *ctx)
 void weir__chunked_shutdown(weir_ctx *ctx, weir_promise *promise)
 {
     chunked_handler *self = weir_ctx_state(ctx);
-    if (self->has_failed || self->is_ending) { /* behind a gap an end would look like a good one */
+    if (self->has_failed) { /* behind a gap an end would look like a good one */
         if (promise != NULL)
-            weir_promise_set(promise, self->has_failed ? WEIR_ECLOSED : -EALREADY);
-        return;
+            weir_promise_set(promise, WEIR_ECLOSED);
+    } else if (weir__write_queue_shutdown(ctx, &self->queue, promise)) {
+        weir__chunked_flush(ctx);
     }
-    if (self->first == NULL) {
-        weir_ctx_shutdown(ctx, promise);
-        return;
-    }
-    self->is_ending = true;
-    self->shutdown_promise = promise != NULL ? weir_promise_retain(promise) : NULL;
-    weir__chunked_flush(ctx);
 }
 
 const weir_handler_type weir_chunked_handler = {

@@ -4,6 +4,7 @@
 #define WEIR_HANDLER_CHUNKED_H
 
 #include "channel/inbox.h"
+#include "handler/write_queue.h"
 
 #include <weir/chunked.h>
 
@@ -41,14 +42,11 @@ void weir__chunked_leave(weir_chunked *input);
 
 /* The handler's callbacks, for one that turns other messages into inputs. */
 typedef struct weir_chunked_state {
-    struct weir_chunked_item *first, *unflushed, *last;
-    size_t weight;
+    weir_write_queue queue;
     bool is_begun;   /* the first cannot be cancelled any more */
     bool is_waiting; /* for the first, which said "not now" */
     bool is_pumping; /* further up the stack */
-    bool is_ending;  /* a shutdown waits for the end of the queue */
     bool has_failed; /* bytes are missing, so there will be no more */
-    weir_promise *shutdown_promise;
     weir_ctx_timer again;
     int look_ms; /* how long to wait before it looks again */
 } weir_chunked_state;

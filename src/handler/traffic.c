@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The traffic handler. */
-#include "base/alloc.h"
 #include "channel/channel.h"
 #include "exec/executor.h"
 #include "handler/traffic_shaper.h"
+#include "handler/write_queue.h"
 
 #include <weir/file.h>
 
@@ -11,24 +11,10 @@
 
 #define LONGEST_LOOK_NS WEIR_SECONDS(1) /* somebody may have changed the limits */
 
-typedef struct item item;
-struct item {
-    item *next;
-    weir_msg *msg;
-    weir_promise *promise;
-    uint64_t bytes; /* that will pass */
-    size_t weight;  /* in memory */
-};
-
 /*
- * What waits to be written:
- *
- *     first       unflushed      last
- *      [m] -> [m] -> [m] -> ...   [m]
- *       `claims on its bytes
- *
- * The first passes one shaper after the other: it takes its turn in the shared one when its own
- * channel's would let it go, so that it does not keep others waiting meanwhile.
+ * The first that waits to be written passes one shaper after the other: it takes its turn in the
+ * shared one when its own channel's would let it go, so that it does not keep others waiting
+ * meanwhile.
  */
 typedef struct traffic {
     weir_shaper *shapers[2]; /* the channel's own, and the shared one */
@@ -39,17 +25,14 @@ typedef struct traffic {
     int64_t paused_at;
     bool is_paused;
 
-    item *first, *unflushed, *last;
-    size_t weight;
-    weir_claim claims[2];
-    int claim_count; /* how many of them the first has */
-    int stage;       /* how many of them have let it pass */
-    int64_t since;   /* when it came to be the first */
+    weir_write_queue queue;
+    weir_claim claims[2]; /* of its first, on its bytes */
+    int claim_count;      /* how many of them the first has */
+    int stage;            /* how many of them have let it pass */
+    int64_t since;        /* when it came to be the first */
     weir_ctx_timer write_again;
     bool is_pumping;    /* further up the stack */
     bool is_unwritable; /* the channel, because of what waits here */
-    bool is_ending;     /* a shutdown waits for the end of the queue */
-    weir_promise *shutdown_promise;
 } traffic;
 
 static int64_t now_of(const weir_ctx *ctx)
@@ -138,55 +121,34 @@ static void traffic_on_read(weir_ctx *ctx, weir_msg *msg)
 
 /* What waits ----------------------------------------------------------------------------------- */
 
-static void end_promise(weir_promise *promise, int code)
-{
-    if (promise != NULL)
-        weir_promise_set(promise, code);
-    weir_promise_release(promise);
-}
-
 static void count_delayed(const traffic *self, int64_t bytes, int messages)
 {
     for (int i = 0; i < self->shaper_count; i++)
         weir__shaper_delayed(self->shapers[i], bytes, messages);
 }
 
-static int append(weir_ctx *ctx, traffic *self, const item *content)
+static int append(weir_ctx *ctx, traffic *self, weir_msg *msg, weir_promise *promise)
 {
-    item *added = weir__alloc(sizeof *added);
-    if (added == NULL)
-        return -ENOMEM;
-    *added = *content;
-    if (added->promise != NULL)
-        weir_promise_retain(added->promise);
-    if (self->first == NULL) {
-        self->first = added;
+    bool is_first = self->queue.first == NULL;
+    int code = weir__write_queue_add(&self->queue, msg, promise,
+                                     weir__write_weight(weir_msg_size(msg)));
+    if (code < 0)
+        return code;
+    if (is_first)
         self->since = now_of(ctx);
-    } else {
-        self->last->next = added;
-    }
-    self->last = added;
-    if (self->unflushed == NULL)
-        self->unflushed = added;
-    self->weight += added->weight;
-    count_delayed(self, (int64_t)added->bytes, 1);
+    count_delayed(self, (int64_t)bytes_of(msg), 1);
     return 0;
 }
 
-static item take_first(weir_ctx *ctx, traffic *self)
+static weir_queued_write take_first(weir_ctx *ctx, traffic *self)
 {
-    item *first = self->first, taken = *first;
+    weir_queued_write taken = weir__write_queue_take(&self->queue);
     int64_t now = now_of(ctx);
-    self->first = first->next;
-    if (self->unflushed == first)
-        self->unflushed = first->next;
-    self->weight -= first->weight;
-    weir__free(first);
     for (int i = 0; i < self->shaper_count; i++)
         weir__shaper_waited(self->shapers[i], now - self->since);
     self->since = now;
     self->stage = self->claim_count = 0;
-    count_delayed(self, -(int64_t)taken.bytes, -1);
+    count_delayed(self, -(int64_t)bytes_of(taken.msg), -1);
     return taken;
 }
 
@@ -201,23 +163,21 @@ static void give_back(traffic *self)
 static void drop_first(weir_ctx *ctx, traffic *self, int code)
 {
     give_back(self);
-    item dropped = take_first(ctx, self);
-    weir_msg_release(dropped.msg);
-    end_promise(dropped.promise, code);
+    weir_queued_write dropped = take_first(ctx, self);
+    weir__write_queue_drop(&dropped, code);
 }
 
 static void pass_first(weir_ctx *ctx, traffic *self)
 {
-    item passed = take_first(ctx, self);
-    count_passed(self, WEIR_WAY_WRITE, passed.bytes, now_of(ctx));
-    weir_ctx_write(ctx, passed.msg, passed.promise);
-    weir_promise_release(passed.promise);
+    weir_queued_write passed = take_first(ctx, self);
+    count_passed(self, WEIR_WAY_WRITE, bytes_of(passed.msg), now_of(ctx));
+    weir__write_queue_pass(ctx, &passed);
 }
 
 static void tell_writability(weir_ctx *ctx, traffic *self)
 {
     weir_channel *channel = weir_ctx_channel(ctx);
-    bool is_unwritable = self->weight >
+    bool is_unwritable = self->queue.weight >
                          (self->is_unwritable ? channel->low_bytes : channel->high_bytes);
     if (is_unwritable == self->is_unwritable)
         return;
@@ -245,18 +205,7 @@ static int64_t pass_shapers(weir_ctx *ctx, traffic *self, uint64_t bytes)
     return 0;
 }
 
-static void shut_when_passed(weir_ctx *ctx, traffic *self)
-{
-    weir_promise *promise = self->shutdown_promise;
-    if (!self->is_ending || self->first != NULL)
-        return;
-    self->is_ending = false;
-    self->shutdown_promise = NULL;
-    weir_ctx_shutdown(ctx, promise);
-    weir_promise_release(promise);
-}
-
-static bool is_cancelled(const item *first)
+static bool is_cancelled(const weir_queued_write *first)
 {
     return first->promise != NULL && weir_future_is_done(weir_promise_future(first->promise));
 }
@@ -265,12 +214,12 @@ static bool is_cancelled(const item *first)
 static void pass_some(weir_ctx *ctx, traffic *self)
 {
     bool has_passed = false;
-    while (self->first != self->unflushed && !weir_ctx_is_removed(ctx)) {
-        if (is_cancelled(self->first)) {
+    while (weir__write_queue_has_flushed(&self->queue) && !weir_ctx_is_removed(ctx)) {
+        if (is_cancelled(self->queue.first)) {
             drop_first(ctx, self, -ECANCELED);
             continue;
         }
-        int64_t wait_ns = pass_shapers(ctx, self, self->first->bytes);
+        int64_t wait_ns = pass_shapers(ctx, self, bytes_of(self->queue.first->msg));
         if (wait_ns > 0 && look_again(ctx, &self->write_again, wait_ns) == 0)
             break;
         pass_first(ctx, self);
@@ -282,7 +231,7 @@ static void pass_some(weir_ctx *ctx, traffic *self)
 
 static void pump(weir_ctx *ctx, traffic *self)
 {
-    if (self->is_pumping || self->first == NULL)
+    if (self->is_pumping || self->queue.first == NULL)
         return;
     self->is_pumping = true;
     pass_some(ctx, self);
@@ -290,7 +239,7 @@ static void pump(weir_ctx *ctx, traffic *self)
     if (weir_ctx_is_removed(ctx))
         return;
     tell_writability(ctx, self);
-    shut_when_passed(ctx, self);
+    weir__write_queue_passed(ctx, &self->queue);
 }
 
 static void on_write_again(weir_ctx_timer *timer, weir_ctx *ctx)
@@ -302,14 +251,13 @@ static void on_write_again(weir_ctx_timer *timer, weir_ctx *ctx)
 static int keep(weir_ctx *ctx, traffic *self, weir_msg *msg, weir_promise *promise)
 {
     weir_channel *channel = weir_ctx_channel(ctx);
-    item content = { .msg = msg, .promise = promise, .bytes = bytes_of(msg) };
-    content.weight = weir__write_weight(weir_msg_size(msg));
+    size_t weight = weir__write_weight(weir_msg_size(msg));
     int64_t most = 0;
     weir_channel_get_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES, &most);
-    size_t used = weir__channel_pending_bytes(channel) + self->weight;
-    if (used > (size_t)most || content.weight > (size_t)most - used)
+    size_t used = weir__channel_pending_bytes(channel) + self->queue.weight;
+    if (used > (size_t)most || weight > (size_t)most - used)
         return WEIR_ELIMIT;
-    int code = append(ctx, self, &content);
+    int code = append(ctx, self, msg, promise);
     if (code == 0)
         tell_writability(ctx, self);
     return code;
@@ -319,12 +267,12 @@ static void traffic_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
 {
     traffic *self = weir_ctx_state(ctx);
     uint64_t bytes = bytes_of(msg);
-    if (self->is_ending) {
+    if (self->queue.is_ending) {
         weir_ctx_refuse_write(ctx, msg, promise, -EPIPE);
         return;
     }
     bool is_open = weir_channel_is_open(weir_ctx_channel(ctx));
-    if (self->first == NULL && (!is_open || pass_shapers(ctx, self, bytes) == 0)) {
+    if (self->queue.first == NULL && (!is_open || pass_shapers(ctx, self, bytes) == 0)) {
         self->stage = self->claim_count = 0;
         count_passed(self, WEIR_WAY_WRITE, bytes, now_of(ctx));
         weir_ctx_write(ctx, msg, promise);
@@ -333,7 +281,7 @@ static void traffic_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
     int code = keep(ctx, self, msg, promise);
     if (code == 0)
         return;
-    if (self->first == NULL)
+    if (self->queue.first == NULL)
         give_back(self);
     weir_ctx_refuse_write(ctx, msg, promise, code);
 }
@@ -341,7 +289,7 @@ static void traffic_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
 static void traffic_flush(weir_ctx *ctx)
 {
     traffic *self = weir_ctx_state(ctx);
-    self->unflushed = NULL;
+    weir__write_queue_flush(&self->queue);
     weir_ctx_flush(ctx);
     pump(ctx, self);
 }
@@ -349,18 +297,8 @@ static void traffic_flush(weir_ctx *ctx)
 static void traffic_shutdown(weir_ctx *ctx, weir_promise *promise)
 {
     traffic *self = weir_ctx_state(ctx);
-    if (self->is_ending) {
-        if (promise != NULL)
-            weir_promise_set(promise, -EALREADY);
-        return;
-    }
-    if (self->first == NULL) {
-        weir_ctx_shutdown(ctx, promise);
-        return;
-    }
-    self->is_ending = true;
-    self->shutdown_promise = promise != NULL ? weir_promise_retain(promise) : NULL;
-    traffic_flush(ctx);
+    if (weir__write_queue_shutdown(ctx, &self->queue, promise))
+        traffic_flush(ctx);
 }
 
 /* Coming and going ----------------------------------------------------------------------------- */
@@ -418,24 +356,21 @@ static void traffic_added(weir_ctx *ctx)
 
 static void drop_all(weir_ctx *ctx, traffic *self)
 {
-    weir_promise *promise = self->shutdown_promise;
-    while (self->first != NULL)
+    while (self->queue.first != NULL)
         drop_first(ctx, self, WEIR_ECLOSED);
-    self->shutdown_promise = NULL;
-    self->is_ending = false;
-    end_promise(promise, WEIR_ECLOSED);
+    weir__write_queue_fail_shutdown(&self->queue, WEIR_ECLOSED);
 }
 
 static void hand_all_on(weir_ctx *ctx, traffic *self)
 {
-    bool has_flushed = self->first != self->unflushed;
-    while (self->first != self->unflushed)
+    bool has_flushed = weir__write_queue_has_flushed(&self->queue);
+    while (weir__write_queue_has_flushed(&self->queue))
         pass_first(ctx, self);
     if (has_flushed)
         weir_ctx_flush(ctx);
-    while (self->first != NULL)
+    while (self->queue.first != NULL)
         pass_first(ctx, self);
-    shut_when_passed(ctx, self);
+    weir__write_queue_passed(ctx, &self->queue);
 }
 
 /* Nothing waits here any more, neither to be read nor to be written. */
