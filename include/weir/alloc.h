@@ -32,6 +32,20 @@ typedef struct weir_allocator_stats {
 /** The counters since the start of the process. Any thread. */
 WEIR_API void weir_allocator_get_stats(weir_allocator_stats *stats);
 
+/*
+ * Memory from where weir gets its own: counted as above, and failing when weir_fault_set says so.
+ * For handlers that want theirs to be seen and tested like weir's. Any thread.
+ */
+
+/** Uninitialised memory, aligned for everything; NULL when there is none. */
+WEIR_API void *weir_alloc(size_t size) __attribute__((malloc, warn_unused_result));
+
+/** Memory of zeroes. */
+WEIR_API void *weir_zalloc(size_t size) __attribute__((malloc, warn_unused_result));
+
+/** Gives it back; NULL is fine. */
+WEIR_API void weir_free(void *memory);
+
 WEIR_END_DECLS
 
 #endif

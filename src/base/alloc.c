@@ -102,3 +102,20 @@ char *weir__strdup(const char *string)
     char *copy = weir__alloc(size);
     return copy != NULL ? memcpy(copy, string, size) : NULL;
 }
+
+/* For others ----------------------------------------------------------------------------------- */
+
+void *weir_alloc(size_t size)
+{
+    return weir__alloc(size);
+}
+
+void *weir_zalloc(size_t size)
+{
+    return weir__zalloc(size);
+}
+
+void weir_free(void *memory)
+{
+    weir__free(memory);
+}

@@ -38,7 +38,8 @@ typedef struct verifier {
     weir_buf *found;    /* what comes of it in the present run */
     uint64_t chance;
     uint64_t looked_at;
-    int code; /* of what could not be written down */
+    bool is_in_bytes; /* of a stream, which may go on */
+    int code;         /* of what could not be written down */
     weir_error *error;
 } verifier;
 
@@ -75,9 +76,35 @@ static int describe(const verifier *self, const weir_msg *msg)
                : weir_buf_hex_dump(buf, weir_buf_reader(buf), weir_buf_readable(buf), self->found);
 }
 
+/* A run of bytes is one line, whatever buffers it comes in. */
+static void end_bytes(verifier *self)
+{
+    if (self->is_in_bytes)
+        remember(self, weir_buf_write_str(self->found, "\n"));
+    self->is_in_bytes = false;
+}
+
+static void record_bytes(verifier *self, weir_buf *buf)
+{
+    uint8_t byte;
+    if (!self->is_in_bytes) {
+        self->report.messages++;
+        remember(self, weir_buf_write_str(self->found, "bytes: "));
+    }
+    self->is_in_bytes = true;
+    while (weir_buf_read_u8(buf, &byte) == 0)
+        remember(self, weir_buf_printf(self->found, "%02x", byte));
+    weir_buf_release(buf);
+}
+
 static void record_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     verifier *self = weir_ctx_arg(ctx);
+    if (self->config->is_stream && msg->type == &weir_buf_type) {
+        record_bytes(self, weir_buf_from_msg(msg));
+        return;
+    }
+    end_bytes(self);
     self->report.messages++;
     remember(self, weir_buf_write_str(self->found, "message: "));
     remember(self, describe(self, msg));
@@ -89,6 +116,11 @@ static void record_on_error(weir_ctx *ctx, const weir_error *error)
 {
     verifier *self = weir_ctx_arg(ctx);
     self->report.errors++;
+    end_bytes(self);
+    if (self->config->is_stream) {
+        remember(self, weir_buf_write_str(self->found, "error\n"));
+        return;
+    }
     remember(self, weir_buf_printf(self->found, "error: %s: %s: %s\n", error->origin,
                                    weir_error_name(error->code), error->message));
 }
@@ -157,7 +189,9 @@ static int run(verifier *self, const feeding *way)
                                  &(weir_embedded_config){ .init = init, .arg = self }, self->error);
     if (code < 0)
         return code;
+    self->is_in_bytes = false;
     feed(self, way);
+    end_bytes(self);
     bool is_open = weir_channel_is_open(weir_embedded_channel(self->embedded));
     remember(self, weir_buf_write_str(self->found, is_open ? "open\n" : "closed\n"));
     weir_verifier_report report = self->report; /* without what comes of the end here */
@@ -189,6 +223,20 @@ static void line_of(const weir_buf *text, size_t at, char *to, size_t size)
     to[length] = '\0';
 }
 
+/* Whether two texts, which differ from `at` on, do so in how far a stream got before an error. */
+static bool is_cut_by_error(const verifier *self, size_t at)
+{
+    size_t expected = weir_buf_readable(self->expected), found = weir_buf_readable(self->found);
+    int64_t a = weir_buf_find_bytes(self->expected, 0, expected, "error", 5);
+    int64_t b = weir_buf_find_bytes(self->found, 0, found, "error", 5);
+    if (!self->config->is_stream || a < 0 || b < 0 || expected - (size_t)a != found - (size_t)b ||
+        at + 1 < (size_t)(a < b ? a : b))
+        return false;
+    return memcmp(weir_buf_peek(self->expected, (size_t)a, expected - (size_t)a),
+                  weir_buf_peek(self->found, (size_t)b, found - (size_t)b),
+                  expected - (size_t)a) == 0;
+}
+
 static int compare(verifier *self, const feeding *way)
 {
     size_t expected = weir_buf_readable(self->expected), found = weir_buf_readable(self->found);
@@ -197,7 +245,7 @@ static int compare(verifier *self, const feeding *way)
     const uint8_t *b = weir_buf_peek(self->found, 0, length);
     while (at < length && a[at] == b[at])
         at++;
-    if (at == expected && at == found)
+    if ((at == expected && at == found) || is_cut_by_error(self, at))
         return 0;
     char ours[72], theirs[72], text[192];
     line_of(self->found, at, ours, sizeof ours);
