@@ -7,6 +7,8 @@
 #include <brotli/decode.h>
 #include <brotli/encode.h>
 #include <errno.h>
+#include <setjmp.h>
+#include <stdalign.h>
 
 static void *brotli_alloc(void *arg, size_t size)
 {
@@ -82,26 +84,67 @@ const weir_inflater_type weir__brotli_inflater = {
 
 /* Deflating ------------------------------------------------------------------------------------ */
 
+/*
+ * Without memory the library ends the process, unless it was built in another way. So it does not
+ * get back from a call that has none: that one jumps out of the library. The encoder cannot be used
+ * any more then; all memory that it has is in a list, by which it is freed.
+ */
+typedef struct block block;
+struct block {
+    block *next, **link; /* what points to it */
+    alignas(max_align_t) uint8_t memory[];
+};
+
 typedef struct deflater {
-    BrotliEncoderState *encoder;
+    BrotliEncoderState *encoder; /* NULL: it failed */
+    block *blocks;
+    jmp_buf *no_memory; /* where to go; during a call of the library */
     uint32_t level, window_bits;
 } deflater;
+
+static void *deflater_alloc(void *arg, size_t size)
+{
+    deflater *self = arg;
+    block *made = weir_alloc(sizeof *made + size);
+    if (made == NULL)
+        longjmp(*self->no_memory, 1);
+    made->next = self->blocks;
+    made->link = &self->blocks;
+    if (made->next != NULL)
+        made->next->link = &made->next;
+    self->blocks = made;
+    return made->memory;
+}
+
+static void deflater_free(void *arg, void *memory)
+{
+    (void)arg;
+    if (memory == NULL)
+        return;
+    block *freed = WEIR_CONTAINER(memory, block, memory);
+    *freed->link = freed->next;
+    if (freed->next != NULL)
+        freed->next->link = freed->link;
+    weir_free(freed);
+}
 
 static void deflater_end(void *state)
 {
     deflater *self = state;
-    if (self->encoder != NULL)
-        BrotliEncoderDestroyInstance(self->encoder);
+    while (self->blocks != NULL)
+        deflater_free(self, self->blocks->memory);
     self->encoder = NULL;
 }
 
 static int deflater_again(void *state)
 {
     deflater *self = state;
+    jmp_buf no_memory;
     deflater_end(self);
-    self->encoder = BrotliEncoderCreateInstance(brotli_alloc, brotli_free, NULL);
-    if (self->encoder == NULL)
+    self->no_memory = &no_memory;
+    if (setjmp(no_memory) != 0)
         return -ENOMEM;
+    self->encoder = BrotliEncoderCreateInstance(deflater_alloc, deflater_free, self);
     BrotliEncoderSetParameter(self->encoder, BROTLI_PARAM_QUALITY, self->level);
     BrotliEncoderSetParameter(self->encoder, BROTLI_PARAM_LGWIN, self->window_bits);
     return 0;
@@ -124,10 +167,16 @@ static weir_step deflater_step(void *state, weir_coding *coding, weir_compress h
         [WEIR_COMPRESS_FLUSH] = BROTLI_OPERATION_FLUSH,
         [WEIR_COMPRESS_END] = BROTLI_OPERATION_FINISH,
     };
-    const deflater *self = state;
+    deflater *self = state;
+    jmp_buf no_memory;
+    self->no_memory = &no_memory;
+    if (setjmp(no_memory) != 0) {
+        deflater_end(self);
+        return weir__step_fail(coding, -ENOMEM, "no memory");
+    }
     if (!BrotliEncoderCompressStream(self->encoder, operations[how], &coding->in_left, &coding->in,
                                      &coding->out_left, &coding->out, NULL))
-        return weir__step_fail(coding, -ENOMEM, "no memory"); /* it has no other reason to */
+        return weir__step_fail(coding, -EINVAL, "failed");
     return coding->in_left == 0 && !BrotliEncoderHasMoreOutput(self->encoder) ? WEIR_STEP_END
                                                                               : WEIR_STEP_ON;
 }
