@@ -146,6 +146,14 @@ static void pump(weir_ctx *ctx)
         go_behind_the_rest(ctx, self);
 }
 
+/* What was asked for is used up, unless that was after the last buffer. */
+static void end_batch(decoder *self)
+{
+    if (self->has_given && !self->has_held_read)
+        self->wanted = 0;
+    self->has_given = false;
+}
+
 /* Outside of a batch it ends one itself. */
 static void pump_and_complete(weir_ctx *ctx)
 {
@@ -153,8 +161,7 @@ static void pump_and_complete(weir_ctx *ctx)
     pump(ctx);
     if (!self->has_given || self->is_running || self->is_in_batch)
         return;
-    self->has_given = false;
-    self->wanted = 0;
+    end_batch(self);
     weir_ctx_fire_read_complete(ctx);
 }
 
@@ -258,9 +265,7 @@ static void decoder_on_read_complete(weir_ctx *ctx)
     decoder *self = weir_ctx_state(ctx);
     bool is_answered = self->has_given || self->is_over || has_rest(self);
     self->is_in_batch = false;
-    if (self->has_given)
-        self->wanted = 0;
-    self->has_given = false;
+    end_batch(self);
     if (!is_answered && !has_option(ctx, WEIR_OPTION_AUTO_READ))
         weir_ctx_read(ctx);
     weir_ctx_fire_read_complete(ctx);
