@@ -24,23 +24,15 @@ static inline int fuzz_add_decoder(weir_channel *channel, void *arg)
                                   (void *)self->config);
 }
 
-/* Aborts when two ways to feed it do not come to the same, or something is left alive. The handler
- * "decoder" is the one whose cost is looked at. */
-static inline void fuzz_verify(weir_init_fn init, void *arg, const uint8_t *bytes, size_t length)
+/* Aborts when two ways to feed it do not come to the same, or something is left alive. */
+static inline void fuzz_run_verifier(weir_verifier_config verified)
 {
     weir_error error;
     weir_pool_stats before, after;
     weir_pool_get_stats(&before);
-    weir_verifier_config verified = {
-        .init = init,
-        .arg = arg,
-        .input = bytes,
-        .length = length,
-        .decoder = "decoder",
-        .random_cuts = 2,
-        .seed = length,
-        .is_brief = true,
-    };
+    verified.random_cuts = 2;
+    verified.seed = verified.length;
+    verified.is_brief = true;
     int code = weir_verify(&verified, NULL, &error);
     weir_pool_get_stats(&after);
     if (code == 0 && before.used_blocks == after.used_blocks)
@@ -49,12 +41,31 @@ static inline void fuzz_verify(weir_init_fn init, void *arg, const uint8_t *byte
     abort();
 }
 
+/* Of messages; the handler "decoder" is the one whose cost is looked at. */
+static inline void fuzz_verify(weir_init_fn init, void *arg, const uint8_t *bytes, size_t length)
+{
+    fuzz_run_verifier((weir_verifier_config){
+        .init = init, .arg = arg, .input = bytes, .length = length, .decoder = "decoder" });
+}
+
 /* The same for a decoder alone. */
 static inline void fuzz_decode(const weir_handler_type *type, const void *config,
                                const uint8_t *bytes, size_t length)
 {
     fuzz_decoder self = { type, config };
     fuzz_verify(fuzz_add_decoder, &self, bytes, length);
+}
+
+/* The same for one of a stream, which is no weir_decoder. */
+static inline void fuzz_decode_stream(const weir_handler_type *type, const void *config,
+                                      const uint8_t *bytes, size_t length)
+{
+    fuzz_decoder self = { type, config };
+    fuzz_run_verifier((weir_verifier_config){ .init = fuzz_add_decoder,
+                                              .arg = &self,
+                                              .input = bytes,
+                                              .length = length,
+                                              .is_stream = true });
 }
 
 #endif

@@ -43,8 +43,12 @@ static void take_back(weir_coding *coding, const ZSTD_inBuffer *in, const ZSTD_o
 
 /* Inflating ------------------------------------------------------------------------------------ */
 
+enum { MAGIC_BYTES = 4 };
+
 typedef struct inflater {
     ZSTD_DCtx *context;
+    bool is_skippable;
+    unsigned seen; /* of a frame's first bytes */
 } inflater;
 
 /* Memory for the window is taken when a frame's header says how large it is, but not touched before
@@ -62,13 +66,33 @@ static int inflater_begin(void *state, weir_compression_format format, unsigned 
 
 static int inflater_again(void *state)
 {
-    const inflater *self = state;
+    inflater *self = state;
+    self->seen = 0;
     return ZSTD_isError(ZSTD_DCtx_reset(self->context, ZSTD_reset_session_only)) ? -EINVAL : 0;
+}
+
+/* The library may know formats from before the standard, too, to which its limit for the window
+ * does not apply. */
+static bool is_standard(inflater *self, const weir_coding *coding)
+{
+    static const uint8_t frame[] = { 0x28, 0xb5, 0x2f, 0xfd }, skippable[] = { 0x50, 0x2a, 0x4d, 0x18 };
+    for (size_t i = 0; i < coding->in_left && self->seen < MAGIC_BYTES; i++, self->seen++) {
+        uint8_t byte = coding->in[i];
+        if (self->seen == 0) {
+            self->is_skippable = (byte & 0xf0) == skippable[0];
+            byte = self->is_skippable ? skippable[0] : byte; /* there are sixteen of them */
+        }
+        if (byte != (self->is_skippable ? skippable : frame)[self->seen])
+            return false;
+    }
+    return true;
 }
 
 static weir_step inflater_step(void *state, weir_coding *coding)
 {
-    const inflater *self = state;
+    inflater *self = state;
+    if (!is_standard(self, coding))
+        return weir__step_fail(coding, -EBADMSG, "Unknown frame descriptor");
     ZSTD_inBuffer in = input_of(coding);
     ZSTD_outBuffer out = output_of(coding);
     size_t result = ZSTD_decompressStream(self->context, &out, &in);
