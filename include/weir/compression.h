@@ -68,9 +68,9 @@ typedef struct weir_decompression {
  * compressed rest waits (2 MiB of it at most, else WEIR_ELIMIT), and the channel reads no more
  * meanwhile. When the connection is closed, the rest comes at once, because there is no later.
  *
- * What is no such stream (-EBADMSG), goes on behind its end, is cut off by the end of the connection
- * (WEIR_EOF), or passes a limit (WEIR_ELIMIT) is told by on_error, with the place, and the channel
- * is closed. When it is removed, the next handler gets the compressed rest.
+ * What is no such stream (-EBADMSG), goes on behind its end, is cut off by the end of the
+ * connection (WEIR_EOF), or passes a limit (WEIR_ELIMIT) is told by on_error, with the place, and
+ * the channel is closed. When it is removed, the next handler gets the compressed rest.
  */
 extern WEIR_API const weir_handler_type weir_compression_decoder;
 
@@ -127,8 +127,8 @@ typedef enum weir_compressed {
     WEIR_COMPRESSED_REFUSED, /* `error` says why; it stays so until it is reset */
 } weir_compressed;
 
-/** Makes one. -EINVAL, -EOPNOTSUPP when the format is not there, -ENOMEM; `error` (may be NULL) says
- * what is wrong. The config is copied. */
+/** Makes one. -EINVAL, -EOPNOTSUPP when the format is not there, -ENOMEM; `error` (may be NULL)
+ * says what is wrong. The config is copied. */
 WEIR_API int weir_decompressor_new(weir_decompressor **decompressor,
                                    const weir_decompression *config, weir_error *error);
 

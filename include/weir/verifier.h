@@ -35,8 +35,8 @@ typedef struct weir_verifier_config {
 
     const char *decoder; /* the name of the handler whose cost is looked at; its state begins with a
                             weir_decoder. NULL: it is not */
-    /* It decodes a stream, not messages: buffers may be cut anywhere, so their bytes are compared as
-     * one run. Before an error there may be more or less of them; and only that there is one is
+    /* It decodes a stream, not messages: buffers may be cut anywhere, so their bytes are compared
+     * as one run. Before an error there may be more or less of them; and only that there is one is
      * compared, because which is found first may depend on how far it was able to look. */
     bool is_stream;
 

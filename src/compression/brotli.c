@@ -62,9 +62,8 @@ static bool is_memory(BrotliDecoderErrorCode code)
 static weir_step inflater_step(void *state, weir_coding *coding)
 {
     const inflater *self = state;
-    BrotliDecoderResult result =
-        BrotliDecoderDecompressStream(self->decoder, &coding->in_left, &coding->in,
-                                      &coding->out_left, &coding->out, NULL);
+    BrotliDecoderResult result = BrotliDecoderDecompressStream(
+        self->decoder, &coding->in_left, &coding->in, &coding->out_left, &coding->out, NULL);
     if (result == BROTLI_DECODER_RESULT_SUCCESS)
         return WEIR_STEP_END;
     if (result != BROTLI_DECODER_RESULT_ERROR)

@@ -33,8 +33,8 @@ static int check(const weir_compression *config, const weir_deflater_type **type
         return weir_error_set(error, -EINVAL, "compressor",
                               "level is %d, but for %s can be from 1 to %d", config->level,
                               weir_compression_name(config->format), (*type)->most_level);
-    if (config->window_bits != 0 && (config->window_bits < (*type)->least_bits ||
-                                     config->window_bits > (*type)->most_bits))
+    if (config->window_bits != 0 &&
+        (config->window_bits < (*type)->least_bits || config->window_bits > (*type)->most_bits))
         return weir_error_set(error, -EINVAL, "compressor",
                               "window_bits is %u, but for %s can be from %u to %u",
                               config->window_bits, weir_compression_name(config->format),
@@ -45,12 +45,12 @@ static int check(const weir_compression *config, const weir_deflater_type **type
 int weir_compressor_new(weir_compressor **compressor, const weir_compression *config,
                         weir_error *error)
 {
-    const weir_deflater_type *type;
+    const weir_deflater_type *type = NULL;
     if (compressor == NULL)
         return -EINVAL;
     *compressor = NULL;
     int code = check(config, &type, error);
-    if (code < 0)
+    if (code < 0 || type == NULL)
         return code;
     weir_compressor *self = weir_zalloc(sizeof *self + type->state_size);
     if (self == NULL)

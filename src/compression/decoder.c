@@ -2,12 +2,14 @@
 /* The handler that decompresses what is read, as it is asked to. */
 #include <weir/channel.h>
 #include <weir/compression.h>
+#include <weir/loop.h>
 
 #include <errno.h>
 
 #define MOST_WAITING ((size_t)2 << 20)
 #define MOST_AT_ONCE 16 /* buffers; then it is the others' turn */
 #define NORMAL_CHUNK ((size_t)64 << 10)
+#define LOOK_MS 50
 
 /*
  * Unlike a frame, what a few bytes expand to has no end that they foretell. So this is not a
@@ -50,15 +52,18 @@ static bool has_option(weir_ctx *ctx, weir_option option)
     return value != 0;
 }
 
+static bool is_paused(weir_ctx *ctx)
+{
+    return has_option(ctx, WEIR_OPTION_PAUSE_WHEN_UNWRITABLE) &&
+           !weir_channel_is_writable(weir_ctx_channel(ctx));
+}
+
 /* Whether somebody wants more. */
 static bool is_wanted(weir_ctx *ctx, const decoder *self)
 {
     if (self->is_closing)
         return true;
-    if (has_option(ctx, WEIR_OPTION_PAUSE_WHEN_UNWRITABLE) &&
-        !weir_channel_is_writable(weir_ctx_channel(ctx)))
-        return false;
-    return self->wanted > 0 || has_option(ctx, WEIR_OPTION_AUTO_READ);
+    return !is_paused(ctx) && (self->wanted > 0 || has_option(ctx, WEIR_OPTION_AUTO_READ));
 }
 
 static bool can_go_on(weir_ctx *ctx, const decoder *self)
@@ -129,6 +134,16 @@ static void go_behind_the_rest(weir_ctx *ctx, decoder *self)
     weir_ctx_fire_event(ctx, &weir_event_input_closed);
 }
 
+/* On an executor of its own it also counts what is on its way to the loop, which may be gone
+ * without the channel ever having been full: then nobody tells that it is writable. */
+static void look_later(weir_ctx *ctx, decoder *self)
+{
+    weir_loop *loop = weir_channel_loop(weir_ctx_channel(ctx));
+    if (!self->is_over && is_paused(ctx) && loop != NULL &&
+        weir_ctx_executor(ctx) != weir_loop_executor(loop))
+        weir_ctx_schedule(ctx, &self->again, WEIR_MS(LOOK_MS));
+}
+
 /* Gives what is wanted, in several goes if that is much; in one if there is no memory for a timer.
  */
 static void pump(weir_ctx *ctx)
@@ -144,6 +159,8 @@ static void pump(weir_ctx *ctx)
     self->is_running = false;
     if (!has_rest(self))
         go_behind_the_rest(ctx, self);
+    else
+        look_later(ctx, self);
 }
 
 /* What was asked for is used up, unless that was after the last buffer. */
@@ -186,8 +203,8 @@ static int make_own(decoder *self)
     weir_buf *own;
     if (self->is_rest_own)
         return 0;
-    int code = weir_buf_copy(self->rest, weir_buf_reader(self->rest),
-                             weir_buf_readable(self->rest), &own);
+    int code = weir_buf_copy(self->rest, weir_buf_reader(self->rest), weir_buf_readable(self->rest),
+                             &own);
     if (code < 0)
         return code;
     weir_buf_release(self->rest);

@@ -48,8 +48,8 @@ static int check(const weir_decompression *config, const weir_inflater_type **ty
     if (config->max_ratio < WEIR_OFF)
         return weir_error_set(error, -EINVAL, "decompressor", "max_ratio is %" PRId64,
                               config->max_ratio);
-    if (config->window_bits != 0 && (config->window_bits < (*type)->least_bits ||
-                                     config->window_bits > (*type)->most_bits))
+    if (config->window_bits != 0 &&
+        (config->window_bits < (*type)->least_bits || config->window_bits > (*type)->most_bits))
         return weir_error_set(error, -EINVAL, "decompressor",
                               "window_bits is %u, but for %s can be from %u to %u",
                               config->window_bits, weir_compression_name(config->format),
@@ -60,12 +60,12 @@ static int check(const weir_decompression *config, const weir_inflater_type **ty
 int weir_decompressor_new(weir_decompressor **decompressor, const weir_decompression *config,
                           weir_error *error)
 {
-    const weir_inflater_type *type;
+    const weir_inflater_type *type = NULL;
     if (decompressor == NULL)
         return -EINVAL;
     *decompressor = NULL;
     int code = check(config, &type, error);
-    if (code < 0)
+    if (code < 0 || type == NULL)
         return code;
     weir_decompressor *self = weir_zalloc(sizeof *self + type->state_size);
     if (self == NULL)
@@ -237,7 +237,8 @@ static weir_buf *make_room(weir_decompressor *self, size_t in)
     return weir_buf_new(self->room);
 }
 
-/* A library may have failed behind bytes that are good: they come first. Beyond a limit none are. */
+/* A library may have failed behind bytes that are good: they come first. Beyond a limit none are.
+ */
 static bool has_good_bytes(const weir_decompressor *self, const weir_buf *buf)
 {
     return weir_buf_readable(buf) > 0 && self->error.code != WEIR_ELIMIT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * LZ4 frames, by its library. That one takes its memory from malloc: the functions that would let it
- * use another allocator are not part of what its shared library promises.
+ * LZ4 frames, by its library. That one takes its memory from malloc: the functions that would let
+ * it use another allocator are not part of what its shared library promises.
  */
 #include "compression/format.h"
 
@@ -15,8 +15,8 @@
 static weir_step fail(weir_coding *coding, size_t result)
 {
     const char *name = LZ4F_getErrorName(result);
-    return weir__step_fail(
-        coding, strcmp(name, "ERROR_allocation_failed") == 0 ? -ENOMEM : -EBADMSG, name);
+    return weir__step_fail(coding,
+                           strcmp(name, "ERROR_allocation_failed") == 0 ? -ENOMEM : -EBADMSG, name);
 }
 
 /* Inflating ------------------------------------------------------------------------------------ */
@@ -44,8 +44,7 @@ static weir_step inflater_step(void *state, weir_coding *coding)
 {
     const inflater *self = state;
     size_t taken = coding->in_left, made = coding->out_left;
-    size_t result =
-        LZ4F_decompress(self->context, coding->out, &made, coding->in, &taken, NULL);
+    size_t result = LZ4F_decompress(self->context, coding->out, &made, coding->in, &taken, NULL);
     if (LZ4F_isError(result))
         return fail(coding, result);
     if (coding->in != NULL)

@@ -35,8 +35,8 @@ static void lend(z_stream *stream, const weir_coding *coding)
     stream->next_in = (uint8_t *)coding->in; /* which zlib does not write to */
     stream->avail_in = (unsigned)(coding->in_left < MOST_AT_ONCE ? coding->in_left : MOST_AT_ONCE);
     stream->next_out = coding->out;
-    stream->avail_out =
-        (unsigned)(coding->out_left < MOST_AT_ONCE ? coding->out_left : MOST_AT_ONCE);
+    stream->avail_out = (unsigned)(coding->out_left < MOST_AT_ONCE ? coding->out_left
+                                                                   : MOST_AT_ONCE);
 }
 
 static void take_back(const z_stream *stream, weir_coding *coding)

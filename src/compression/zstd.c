@@ -75,7 +75,8 @@ static int inflater_again(void *state)
  * does not apply. */
 static bool is_standard(inflater *self, const weir_coding *coding)
 {
-    static const uint8_t frame[] = { 0x28, 0xb5, 0x2f, 0xfd }, skippable[] = { 0x50, 0x2a, 0x4d, 0x18 };
+    static const uint8_t frame[] = { 0x28, 0xb5, 0x2f, 0xfd },
+                         skippable[] = { 0x50, 0x2a, 0x4d, 0x18 };
     for (size_t i = 0; i < coding->in_left && self->seen < MAGIC_BYTES; i++, self->seen++) {
         uint8_t byte = coding->in[i];
         if (self->seen == 0) {

@@ -641,7 +641,13 @@ static void a_long_input_costs_in_proportion(void **state)
 }
 
 /* Decoders that do it wrong, in ways that the verifier is there to find. */
-typedef enum wrong { LOOKS_BACK, WHOLE_READS, LOSES_STATE } wrong;
+typedef enum wrong {
+    LOOKS_BACK,
+    WHOLE_READS,
+    LOSES_STATE,
+    DROPS_GOOD_BYTES, /* that came together with a bad one */
+    REFUSES_SELDOM,   /* only when it came behind another one */
+} wrong;
 
 static weir_decoded decode_wrongly(weir_ctx *ctx, weir_buf *in, weir_msg **out)
 {
@@ -660,9 +666,27 @@ static weir_decoded decode_wrongly(weir_ctx *ctx, weir_buf *in, weir_msg **out)
     return WEIR_DECODED_MESSAGE;
 }
 
+/* A stream, in which the last byte is bad. */
+static weir_decoded decode_stream_wrongly(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    const wrong *what = weir_ctx_arg(ctx);
+    weir_buf *bytes;
+    size_t length = weir_buf_readable(in);
+    if (*what < DROPS_GOOD_BYTES)
+        return decode_wrongly(ctx, in, out);
+    if (weir_buf_find(in, weir_buf_reader(in), length, '!') >= 0 &&
+        (*what == DROPS_GOOD_BYTES || length > 1))
+        return weir_decoder_refuse(ctx, -EBADMSG, "a bad byte");
+    if (length == 0)
+        return WEIR_DECODED_NOTHING;
+    assert_int_equal(weir_buf_read_slice(in, length, &bytes), 0);
+    *out = &bytes->msg;
+    return WEIR_DECODED_MESSAGE;
+}
+
 static void wrong_added(weir_ctx *ctx)
 {
-    static const weir_decoder_type type = { .decode = decode_wrongly };
+    static const weir_decoder_type type = { .decode = decode_stream_wrongly };
     weir_decoder_init(weir_ctx_state(ctx), &type);
 }
 
@@ -678,12 +702,12 @@ static int add_wrong(weir_channel *channel, void *arg)
     return weir_pipeline_add_last(weir_channel_pipeline(channel), "wrong", &wrong_handler, arg);
 }
 
-static int verify_wrong(wrong what, size_t length, weir_error *error)
+static int verify_wrong_stream(wrong what, size_t length, bool is_stream, weir_error *error)
 {
     char bytes[512];
     memset(bytes, 'x', sizeof bytes);
     bytes[3] = '\n';
-    bytes[length - 1] = '\n';
+    bytes[length - 1] = what < DROPS_GOOD_BYTES ? '\n' : '!';
     weir_verifier_config config = {
         .init = add_wrong,
         .arg = &what,
@@ -691,8 +715,27 @@ static int verify_wrong(wrong what, size_t length, weir_error *error)
         .length = length,
         .decoder = "wrong",
         .random_cuts = 2,
+        .is_stream = is_stream,
     };
     return weir_verify(&config, NULL, error);
+}
+
+static int verify_wrong(wrong what, size_t length, weir_error *error)
+{
+    return verify_wrong_stream(what, length, false, error);
+}
+
+/* A stream may come in any buffers, and stop a little earlier before an error; else it is the
+ * same. */
+static void the_verifier_knows_streams(void **state)
+{
+    (void)state;
+    weir_error error;
+    assert_int_equal(verify_wrong_stream(WHOLE_READS, 8, true, &error), 0);
+    assert_int_equal(verify_wrong_stream(LOSES_STATE, 8, true, &error), -EBADMSG);
+    assert_int_equal(verify_wrong_stream(DROPS_GOOD_BYTES, 8, true, &error), 0);
+    assert_int_equal(verify_wrong_stream(DROPS_GOOD_BYTES, 8, false, &error), -EBADMSG);
+    assert_int_equal(verify_wrong_stream(REFUSES_SELDOM, 8, true, &error), -EBADMSG);
 }
 
 static void the_verifier_finds_what_is_wrong(void **state)
@@ -826,6 +869,7 @@ int main(void)
         weir_case(however_the_bytes_come),
         weir_case(a_long_input_costs_in_proportion),
         weir_case(the_verifier_finds_what_is_wrong),
+        weir_case(the_verifier_knows_streams),
         weir_case(decoders_stand_behind_each_other),
         weir_case(reads_stay_as_they_are),
         weir_case(without_memory_it_says_so),

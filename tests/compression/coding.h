@@ -86,7 +86,9 @@ static inline bytes random_bytes(size_t length)
 /* Words, as text has them: about a third remains. */
 static inline bytes words(size_t length)
 {
-    static const char *const some[] = { "weir ", "river ", "water ", "a ", "the ", "dam ", "flow\n" };
+    static const char *const some[] = {
+        "weir ", "river ", "water ", "a ", "the ", "dam ", "flow\n"
+    };
     bytes made = bytes_new(length), chance = random_bytes(length);
     for (size_t i = 0, at = 0; at < length; i++) {
         const char *word = some[chance.at[i] % (sizeof some / sizeof *some)];

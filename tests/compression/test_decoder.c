@@ -108,15 +108,16 @@ static void every_format_is_decoded(void **state)
 {
     (void)state;
     static const size_t pieces[] = { 1, 100, SIZE_MAX / 2 };
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         for (size_t i = 0; i < 3; i++) {
             bytes from = words(pieces[i] == 1 ? 5000 : 400000), small = compressed(format, &from);
             reader self = { .config.format = format };
             weir_embedded *embedded = begin(&self);
             for (size_t at = 0, piece; at < small.length; at += piece) {
                 piece = small.length - at < pieces[i] ? small.length - at : pieces[i];
-                assert_int_equal(
-                    weir_embedded_write_inbound_bytes(embedded, small.at + at, piece), 0);
+                assert_int_equal(weir_embedded_write_inbound_bytes(embedded, small.at + at, piece),
+                                 0);
             }
             assert_true(weir_embedded_is_reading(embedded));
             assert_true(self.largest <= 64 * KIB);
@@ -152,7 +153,8 @@ static void verify(weir_decompression config, const bytes *input, unsigned error
 static void every_cut_comes_to_the_same(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes from = words(70), small = compressed(format, &from), more = compressed(format, &from);
         weir_decompression config = { .format = format };
         verify(config, &small, 0);
@@ -199,7 +201,8 @@ static void what_makes_no_sense_cannot_be_added(void **state)
 static void a_bomb_closes_the_channel(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes small = bomb(format, 10 * MIB);
         reader self = { .config.format = format };
         weir_embedded *embedded = begin(&self);
@@ -237,7 +240,8 @@ static void garbage_closes_the_channel(void **state)
 static void a_stream_that_is_cut_off_is_told(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes from = words(1000), small = compressed(format, &from);
         reader self = { .config.format = format };
         weir_embedded *embedded = begin(&self);
@@ -260,10 +264,12 @@ static void a_stream_that_is_cut_off_is_told(void **state)
 static void each_read_brings_a_chunk(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         enum { CHUNK = 4096, ALL = 300000 };
         bytes small = bomb(format, ALL);
-        reader self = { .config = { .format = format, .chunk_bytes = CHUNK, .max_ratio = WEIR_OFF } };
+        reader self = { .config = {
+                            .format = format, .chunk_bytes = CHUNK, .max_ratio = WEIR_OFF } };
         weir_embedded *embedded = begin(&self);
         set(embedded, WEIR_OPTION_AUTO_READ, 0);
         assert_false(weir_embedded_is_reading(embedded));
@@ -344,7 +350,8 @@ static void who_asks_gets_something(void **state)
 static void switching_reads_off_stops_it_at_once(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes small = bomb(format, 5 * MIB);
         reader self = { .config = { .format = format, .max_ratio = WEIR_OFF }, .stops_after = 3 };
         weir_embedded *embedded = begin(&self);
@@ -369,8 +376,8 @@ static void what_waits_comes_in_order_before_what_is_read(void **state)
     weir_embedded *embedded = begin(&self);
     set(embedded, WEIR_OPTION_AUTO_READ, 0);
     for (size_t at = 0; at < small.length; at += 5000) /* though nobody asks */
-        weir_embedded_write_inbound_bytes(
-            embedded, small.at + at, small.length - at < 5000 ? small.length - at : 5000);
+        weir_embedded_write_inbound_bytes(embedded, small.at + at,
+                                          small.length - at < 5000 ? small.length - at : 5000);
     assert_true(self.got.length < 2000);
     set(embedded, WEIR_OPTION_AUTO_READ, 1);
     weir_embedded_run(embedded);
@@ -452,7 +459,8 @@ static void reads_inside_reads_do_not_nest(void **state)
 static void the_rest_comes_when_the_connection_is_closed(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes small = bomb(format, 5 * MIB);
         reader self = { .config = { .format = format, .max_ratio = WEIR_OFF } };
         weir_embedded *embedded = begin(&self);
@@ -470,7 +478,8 @@ static void the_rest_comes_when_the_connection_is_closed(void **state)
 static void the_end_of_the_input_is_told_behind_the_rest(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes small = bomb(format, MIB);
         reader self = { .config = { .format = format, .max_ratio = WEIR_OFF }, .all = MIB };
         weir_embedded *embedded = begin(&self);
@@ -513,7 +522,8 @@ static void a_close_in_the_middle_is_no_harm(void **state)
 static void removed_in_the_middle_it_hands_on_the_rest(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         for (size_t buffers = 1; buffers < 4; buffers++) {
             bytes from = words(MIB), small = compressed(format, &from);
             reader self = { .config = { .format = format, .chunk_bytes = 4096 },
@@ -528,8 +538,8 @@ static void removed_in_the_middle_it_hands_on_the_rest(void **state)
             size_t rest = self.got.length - plain;
             assert_true(plain >= buffers * 512 && rest >= 8 && rest - 8 <= small.length);
             assert_memory_equal(self.got.at + self.got.length - 8, "and more", 8);
-            assert_true(memcmp(self.got.at + plain, small.at + small.length - (rest - 8),
-                               rest - 8) == 0);
+            assert_true(
+                memcmp(self.got.at + plain, small.at + small.length - (rest - 8), rest - 8) == 0);
             codec_end(embedded);
             bytes_free(&self.got);
             bytes_free(&from);
@@ -544,15 +554,16 @@ static void removed_in_the_middle_it_hands_on_the_rest(void **state)
 static void without_memory_it_is_told_and_closed(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes from = words(200000), small = compressed(format, &from);
         for (unsigned nth = 1, calls = nth; calls >= nth; nth++) {
             reader self = { .config = { .format = format, .chunk_bytes = 5000 } };
             weir_embedded *embedded = begin(&self);
             set(embedded, WEIR_OPTION_AUTO_READ, 0);
             weir_buf *first = weir_buf_from(small.at, small.length / 2);
-            weir_buf *second =
-                weir_buf_from(small.at + small.length / 2, small.length - small.length / 2);
+            weir_buf *second = weir_buf_from(small.at + small.length / 2,
+                                             small.length - small.length / 2);
             harness_fail_nth("alloc", nth, -ENOMEM);
             weir_embedded_write_inbound(embedded, &first->msg);
             weir_embedded_write_inbound(embedded, &second->msg);
@@ -560,8 +571,8 @@ static void without_memory_it_is_told_and_closed(void **state)
                 ask(embedded);
             calls = harness_fail_end();
             assert_true(self.got.length == from.length || !is_open(embedded));
-            assert_true(self.got.length <= from.length &&
-                        memcmp(self.got.at, from.at, self.got.length) == 0);
+            assert_true(self.got.length <= from.length);
+            assert_true(self.got.length == 0 || memcmp(self.got.at, from.at, self.got.length) == 0);
             weir_embedded_free(embedded);
             bytes_free(&self.got);
         }
@@ -573,7 +584,8 @@ static void without_memory_it_is_told_and_closed(void **state)
 static void without_memory_it_cannot_be_added(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         for (unsigned nth = 1, calls = nth; calls >= nth; nth++) {
             reader self = { .config.format = format };
             weir_embedded *embedded = NULL;

@@ -56,7 +56,8 @@ static bool is_open(weir_embedded *embedded)
 static void all_writes_make_one_stream(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         weir_compression config = { .format = format };
         weir_embedded *embedded = begin(&config);
         bytes from = words(300000), sent = bytes_new(0);
@@ -80,7 +81,8 @@ static void all_writes_make_one_stream(void **state)
 static void a_flush_carries_all_that_was_written(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         weir_compression config = { .format = format };
         weir_embedded *embedded = begin(&config);
         weir_decompressor *decompressor =
@@ -108,7 +110,8 @@ static void a_flush_carries_all_that_was_written(void **state)
 static void a_flush_of_nothing_sends_nothing(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         weir_compression config = { .format = format };
         weir_embedded *embedded = begin(&config);
         for (int i = 0; i < 3; i++)
@@ -144,7 +147,8 @@ static void empty_writes_have_promises_too(void **state)
 static void composites_and_views_are_written_as_they_are(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         weir_compression config = { .format = format };
         weir_embedded *embedded = begin(&config);
         bytes from = words(1000), sent = bytes_new(0);
@@ -156,7 +160,8 @@ static void composites_and_views_are_written_as_they_are(void **state)
         }
         weir_buf_retain(composite);
         weir_embedded_write_outbound(embedded, &composite->msg);
-        assert_int_equal(weir_buf_readable(composite), 500); /* whoever holds it may write it again */
+        assert_int_equal(weir_buf_readable(composite),
+                         500); /* whoever holds it may write it again */
         weir_buf_release(composite);
         assert_int_equal(weir_buf_set_reader(whole, 500), 0);
         weir_embedded_write_outbound(embedded, &whole->msg);
@@ -219,7 +224,8 @@ static void tell(weir_listener *listener, weir_future *future)
 static void promises_wait_for_the_last_byte(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         weir_compression config = { .format = format };
         weir_embedded *embedded = begin(&config);
         enum { MUCH = 500000 };
@@ -235,7 +241,8 @@ static void promises_wait_for_the_last_byte(void **state)
         }
         weir_embedded_flush(embedded);
         weir_promise *later = put(embedded, "later", 5);
-        while (weir_embedded_accept(embedded, 1) == 0 && weir_embedded_outbound_count(embedded) > 0) {
+        while (weir_embedded_accept(embedded, 1) == 0 &&
+               weir_embedded_outbound_count(embedded) > 0) {
             take_sent(embedded, &sent);
             for (int i = 0; i < 3; i++)
                 assert_int_equal(code_of(promises[i]) == 0, heard.count == 3);
@@ -332,7 +339,8 @@ static void end_by(weir_embedded *embedded, ending how)
 static void every_end_writes_the_end_of_the_stream(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         for (ending how = CLOSE; how < ENDINGS; how++) {
             weir_compression config = { .format = format };
             weir_embedded *embedded = begin(&config);
@@ -356,7 +364,8 @@ static void every_end_writes_the_end_of_the_stream(void **state)
 static void an_empty_stream_has_an_end_too(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         for (ending how = CLOSE; how < REMOVE; how++) {
             weir_compression config = { .format = format };
             weir_embedded *embedded = begin(&config);
@@ -414,8 +423,7 @@ static void before_it_is_connected_there_is_nothing_to_end(void **state)
     weir_compression config = { .format = WEIR_COMPRESSION_GZIP };
     codec added = { &weir_compression_encoder, &config };
     weir_embedded *embedded;
-    weir_embedded_config unconnected = { .init = codec_add, .arg = &added,
-                                         .is_unconnected = true };
+    weir_embedded_config unconnected = { .init = codec_add, .arg = &added, .is_unconnected = true };
     assert_int_equal(weir_embedded_new(&embedded, &unconnected, NULL), 0);
     weir_promise *promise = put(embedded, "x", 1);
     weir_embedded_close(embedded);
@@ -429,7 +437,8 @@ static void before_it_is_connected_there_is_nothing_to_end(void **state)
 static void without_memory_no_promise_lies(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes from = words(150000);
         for (unsigned nth = 1, calls = nth; calls >= nth; nth++) {
             weir_compression config = { .format = format };
@@ -548,8 +557,8 @@ static int init_server_child(weir_channel *channel, void *arg)
     weir_pipeline *pipeline = weir_channel_pipeline(channel);
     if (self->is_manual)
         weir_channel_set_option(channel, WEIR_OPTION_AUTO_READ, 0, NULL);
-    int code =
-        weir_pipeline_add_last(pipeline, NULL, &weir_compression_decoder, &self->decompression);
+    int code = weir_pipeline_add_last(pipeline, NULL, &weir_compression_decoder,
+                                      &self->decompression);
     return code < 0 ? code : weir_pipeline_add_last(pipeline, NULL, &receiver, self);
 }
 
@@ -582,8 +591,9 @@ static void transfer_over_sockets(transfer *self)
     weir_error error;
     char text[64];
     assert_int_equal(weir_group_new(&group, &(weir_group_config){ .loops = 2 }, &error), 0);
-    weir_server_config serving = { .boss = group, .workers = group,
-                                   .init_child = init_server_child, .arg = self };
+    weir_server_config serving = {
+        .boss = group, .workers = group, .init_child = init_server_child, .arg = self
+    };
     assert_int_equal(weir_server_listen(&server, &serving, "127.0.0.1:0", &error), 0);
     assert_int_equal(weir_server_address(server, &address), 0);
     weir_address_text(&address, text, sizeof text);
@@ -605,7 +615,8 @@ static void transfer_over_sockets(transfer *self)
 static void it_works_over_sockets(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         for (int is_manual = 0; is_manual < 2; is_manual++) {
             transfer self = { .compression.format = format,
                               .decompression = { .format = format, .max_ratio = WEIR_OFF },
@@ -613,6 +624,108 @@ static void it_works_over_sockets(void **state)
             transfer_over_sockets(&self);
         }
     }
+}
+
+/* What comes is sent back as large as it became, by handlers on the loop or elsewhere. More than a
+ * channel takes at once: it waits for the other side. */
+typedef struct swelling {
+    weir_decompression decompression;
+    weir_group *elsewhere;
+    _Atomic(size_t) received;
+    _Atomic(int) code;
+} swelling;
+
+enum { SWOLLEN = 40 * 1024 * 1024 };
+
+static void send_back(weir_ctx *ctx, weir_msg *msg)
+{
+    weir_ctx_write_and_flush(ctx, msg, NULL);
+}
+
+static void note_error(weir_ctx *ctx, const weir_error *error)
+{
+    swelling *self = weir_ctx_arg(ctx);
+    self->code = error->code;
+    weir_ctx_close(ctx, NULL);
+}
+
+static void count_bytes(weir_ctx *ctx, weir_msg *msg)
+{
+    swelling *self = weir_ctx_arg(ctx);
+    self->received += weir_msg_size(msg);
+    weir_msg_release(msg);
+}
+
+static const weir_handler_type sender_back = { .name = "back",
+                                               .on_read = send_back,
+                                               .on_error = note_error };
+static const weir_handler_type counter = { .name = "counter",
+                                           .on_read = count_bytes,
+                                           .on_error = note_error };
+
+static int init_swelling_child(weir_channel *channel, void *arg)
+{
+    swelling *self = arg;
+    weir_handler_config decoder = { .type = &weir_compression_decoder,
+                                    .arg = &self->decompression,
+                                    .place = WEIR_PLACE_LAST,
+                                    .group = self->elsewhere };
+    weir_handler_config back = {
+        .type = &sender_back, .arg = self, .place = WEIR_PLACE_LAST, .group = self->elsewhere
+    };
+    int code = weir_pipeline_add(weir_channel_pipeline(channel), &decoder, NULL);
+    return code < 0 ? code : weir_pipeline_add(weir_channel_pipeline(channel), &back, NULL);
+}
+
+static int init_counter(weir_channel *channel, void *arg)
+{
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), NULL, &counter, arg);
+}
+
+static void swell(swelling *self, const bytes *small)
+{
+    weir_group *group;
+    weir_server *server;
+    weir_address address;
+    weir_channel *channel;
+    weir_error error;
+    char text[64];
+    assert_int_equal(weir_group_new(&group, &(weir_group_config){ .loops = 2 }, &error), 0);
+    weir_server_config serving = {
+        .boss = group, .workers = group, .init_child = init_swelling_child, .arg = self
+    };
+    assert_int_equal(weir_server_listen(&server, &serving, "127.0.0.1:0", &error), 0);
+    assert_int_equal(weir_server_address(server, &address), 0);
+    weir_address_text(&address, text, sizeof text);
+    weir_client_config calling = { .group = group, .init = init_counter, .arg = self };
+    assert_int_equal(weir_client_connect(&channel, &calling, text, &error), 0);
+    weir_channel_write_and_flush(channel, &weir_buf_from(small->at, small->length)->msg, NULL);
+    WAIT_FOR(self->received >= SWOLLEN || self->code < 0);
+    weir_channel_close(channel, NULL);
+    weir_future_await(weir_channel_closed(channel));
+    weir_channel_release(channel);
+    weir_server_release(server);
+    weir_group_shutdown(group, 0, 5000);
+    weir_group_free(group);
+    assert_int_equal(self->received, SWOLLEN);
+}
+
+static void what_swells_waits_for_the_other_side(void **state)
+{
+    (void)state;
+    bytes small = bomb(WEIR_COMPRESSION_GZIP, SWOLLEN);
+    for (int is_elsewhere = 0; is_elsewhere < 2; is_elsewhere++) {
+        swelling self = { .decompression = { .format = WEIR_COMPRESSION_GZIP,
+                                             .max_ratio = WEIR_OFF } };
+        if (is_elsewhere)
+            self.elsewhere = new_group(&(weir_group_config){ .loops = 1 });
+        swell(&self, &small);
+        if (is_elsewhere) {
+            weir_group_shutdown(self.elsewhere, 0, 5000);
+            weir_group_free(self.elsewhere);
+        }
+    }
+    bytes_free(&small);
 }
 
 int main(void)
@@ -636,6 +749,7 @@ int main(void)
         weir_case(before_it_is_connected_there_is_nothing_to_end),
         weir_case(without_memory_no_promise_lies),
         weir_case(it_works_over_sockets),
+        weir_case(what_swells_waits_for_the_other_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

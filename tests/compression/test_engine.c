@@ -17,7 +17,8 @@ static void check_there_and_back(weir_compression_format format, bytes from)
 static void every_format_gives_back_what_it_took(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         check_there_and_back(format, bytes_new(0));
         check_there_and_back(format, bytes_of_text("x"));
         check_there_and_back(format, words(100));
@@ -30,8 +31,8 @@ static void every_format_gives_back_what_it_took(void **state)
 static void all_formats_are_there_and_have_names(void **state)
 {
     (void)state;
-    static const char *const names[] = { "?", "gzip", "zlib", "deflate", "brotli", "zstd", "lz4",
-                                         "?" };
+    static const char *const names[] = { "?",      "gzip", "zlib", "deflate",
+                                         "brotli", "zstd", "lz4",  "?" };
     for (int i = 0; i < 8; i++)
         assert_string_equal(weir_compression_name((weir_compression_format)i), names[i]);
     assert_true(weir_compression_has(WEIR_COMPRESSION_GZIP));
@@ -49,7 +50,8 @@ static void every_level_and_window_works(void **state)
     static const unsigned least_bits[] = { 0, 9, 9, 9, 10, 10, 0 };
     static const unsigned most_bits[] = { 0, 15, 15, 15, 24, 23, 0 };
     bytes from = words(40 * KIB);
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         for (int level = 0; level <= most[format]; level++) {
             weir_compression config = { .format = format, .level = level };
             config.window_bits = level % 2 ? least_bits[format] : most_bits[format];
@@ -72,7 +74,8 @@ static void it_does_not_matter_how_the_bytes_come(void **state)
 {
     (void)state;
     static const size_t pieces[] = { 1, 7, 1000, 70000 };
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
             bytes from = words(pieces[i] == 1 ? 3000 : 300000), small = bytes_new(0);
             weir_compressor *compressor = compressor_new((weir_compression){ .format = format });
@@ -82,8 +85,8 @@ static void it_does_not_matter_how_the_bytes_come(void **state)
                                n % 3 == 2 ? WEIR_COMPRESS_FLUSH : WEIR_COMPRESS_SOME, &small);
             compress_piece(compressor, NULL, 0, WEIR_COMPRESS_END, &small);
             weir_compressor_free(compressor);
-            outcome found =
-                decompressed_by((weir_decompression){ .format = format }, &small, pieces[i]);
+            outcome found = decompressed_by((weir_decompression){ .format = format }, &small,
+                                            pieces[i]);
             assert_int_equal(found.code, 0);
             assert_same_bytes(found.out, from);
             bytes_free(&small);
@@ -96,9 +99,9 @@ static weir_buf *composite_of(const bytes *from, size_t piece)
     weir_buf *made = weir_buf_new_composite();
     for (size_t at = 0; at < from->length; at += piece)
         assert_int_equal(
-            weir_buf_composite_add(
-                made, weir_buf_from(from->at + at,
-                                    from->length - at < piece ? from->length - at : piece)),
+            weir_buf_composite_add(made, weir_buf_from(from->at + at, from->length - at < piece
+                                                                          ? from->length - at
+                                                                          : piece)),
             0);
     return made;
 }
@@ -106,7 +109,8 @@ static weir_buf *composite_of(const bytes *from, size_t piece)
 static void composites_are_taken_as_they_are(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes from = words(200 * KIB), small = bytes_new(0), large = bytes_new(0);
         weir_buf *in = composite_of(&from, 777), *out;
         weir_compressor *compressor = compressor_new((weir_compression){ .format = format });
@@ -140,7 +144,8 @@ static void composites_are_taken_as_they_are(void **state)
 static void a_flush_makes_all_of_it_readable(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         weir_compressor *compressor = compressor_new((weir_compression){ .format = format });
         weir_decompressor *decompressor =
             decompressor_new((weir_decompression){ .format = format });
@@ -195,7 +200,8 @@ static void messages_of_deflate_end_in_an_empty_block(void **state)
 static void a_reset_begins_another_stream(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         weir_compressor *compressor = compressor_new((weir_compression){ .format = format });
         weir_decompressor *decompressor =
             decompressor_new((weir_decompression){ .format = format });
@@ -228,7 +234,8 @@ static void a_reset_begins_another_stream(void **state)
 static void nothing_can_be_written_behind_the_end(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         weir_compressor *compressor = compressor_new((weir_compression){ .format = format });
         bytes small = bytes_new(0);
         weir_buf *in = weir_buf_from("x", 1), *out;
@@ -266,7 +273,8 @@ static void the_limits_hold_for_every_format(void **state)
         { 0, 20, 0, 100, "max_ratio, 20 times" },
         { 3 * MIB, 5, MIB, 100, "max_ratio, 5 times" },
     };
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes small = bomb(format, 10 * MIB);
         assert_true(small.length < 10 * MIB / 200);
         for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
@@ -287,12 +295,11 @@ static void the_limits_hold_for_every_format(void **state)
                             64 * KIB + (uint64_t)(config.max_ratio + 100) * small.length);
             /* What was made, passed on or not. */
             unsigned long long in, out;
-            assert_int_equal(
-                sscanf(strstr(found.error.message, "times: ") != NULL
-                           ? strstr(found.error.message, "times: ") + 7
-                           : strstr(found.error.message, "bytes: ") + 7,
-                       "%llu bytes in, %llu out", &in, &out),
-                2);
+            assert_int_equal(sscanf(strstr(found.error.message, "times: ") != NULL
+                                        ? strstr(found.error.message, "times: ") + 7
+                                        : strstr(found.error.message, "bytes: ") + 7,
+                                    "%llu bytes in, %llu out", &in, &out),
+                             2);
             assert_true(in <= small.length);
             if (config.max_output > 0 && config.max_ratio == WEIR_OFF)
                 assert_int_equal(out, config.max_output + 1);
@@ -307,7 +314,8 @@ static void the_limits_hold_for_every_format(void **state)
 static void nothing_is_inflated_behind_a_limit(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes small = bomb(format, 10 * MIB);
         weir_decompressor *decompressor =
             decompressor_new((weir_decompression){ .format = format, .max_output = 1000 });
@@ -336,7 +344,8 @@ static void nothing_is_inflated_behind_a_limit(void **state)
 static void exactly_as_much_as_allowed_passes(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         for (size_t length = 1; length < 300 * KIB; length = length * 5 + 1) {
             bytes from = zeroes(length), small = compressed(format, &from);
             weir_decompression config = { .format = format, .max_ratio = WEIR_OFF };
@@ -359,7 +368,8 @@ static void exactly_as_much_as_allowed_passes(void **state)
 static void what_expands_little_goes_on_forever(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes from = words(3 * MIB), small = compressed(format, &from);
         outcome found = decompressed_by((weir_decompression){ .format = format, .max_ratio = 10 },
                                         &small, 1000);
@@ -400,9 +410,15 @@ static void windows_have_a_limit(void **state)
 {
     (void)state;
     static const uint8_t frame[] = {
-        0x28, 0xb5, 0x2f, 0xfd, 0x00,       /* no size, no checksum */
-        (24 - 10) << 3,                     /* 16 MiB */
-        0x01 | 1 << 3,          0x00, 0x00, /* the last block: one byte as it is */
+        0x28,
+        0xb5,
+        0x2f,
+        0xfd,
+        0x00,           /* no size, no checksum */
+        (24 - 10) << 3, /* 16 MiB */
+        0x01 | 1 << 3,
+        0x00,
+        0x00, /* the last block: one byte as it is */
         'x',
     };
     bytes from = bytes_of(frame, sizeof frame);
@@ -421,12 +437,45 @@ static void windows_have_a_limit(void **state)
     bytes_free(&from);
 }
 
+/* What one may skip is skipped; what came before the standard, and has no limit for its window, is
+ * not known. */
+static void zstd_is_what_the_standard_says(void **state)
+{
+    (void)state;
+    static const uint8_t skipped[] = { 0x5a, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'a', 'b', 'c' };
+    if (!weir_compression_has(WEIR_COMPRESSION_ZSTD))
+        return;
+    bytes from = words(300), small = compressed(WEIR_COMPRESSION_ZSTD, &from);
+    bytes whole = bytes_of(skipped, sizeof skipped);
+    bytes_join(&whole, &small);
+    bytes_add(&whole, weir_buf_from(skipped, sizeof skipped));
+    for (size_t piece = 1; piece < 30; piece++) {
+        outcome found = decompressed_by((weir_decompression){ .format = WEIR_COMPRESSION_ZSTD },
+                                        &whole, piece);
+        assert_int_equal(found.code, 0);
+        assert_same_bytes(found.out, bytes_of(from.at, from.length));
+    }
+    for (uint8_t version = 0x22; version < 0x28; version++) {
+        for (size_t piece = 1; piece < 30; piece++) {
+            small.at[0] = version;
+            outcome found = decompressed_by((weir_decompression){ .format = WEIR_COMPRESSION_ZSTD },
+                                            &small, piece);
+            assert_int_equal(found.code, -EBADMSG);
+            bytes_free(&found.out);
+        }
+    }
+    bytes_free(&from);
+    bytes_free(&small);
+    bytes_free(&whole);
+}
+
 /* Bad input ------------------------------------------------------------------------------------ */
 
 static void what_is_cut_off_is_told(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes from = words(500), small = compressed(format, &from);
         for (size_t length = 1; length < small.length; length++) {
             bytes cut = bytes_of(small.at, length);
@@ -449,7 +498,8 @@ static void what_is_cut_off_is_told(void **state)
 static void no_bytes_at_all_are_no_error(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes nothing = bytes_new(0);
         outcome found = decompressed(format, &nothing);
         assert_int_equal(found.code, 0);
@@ -468,7 +518,8 @@ static bool is_followed(weir_compression_format format)
 static void streams_that_follow_each_other_are_one(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes first = words(5000), second = random_bytes(100), none = bytes_new(0);
         bytes small = compressed(format, &first), more = compressed(format, &second),
               empty = compressed(format, &none);
@@ -476,8 +527,8 @@ static void streams_that_follow_each_other_are_one(void **state)
         bytes_join(&small, &empty);
         bytes_join(&small, &more);
         for (size_t piece = 1; piece < 4 * small.length; piece = piece * 3 + 1) {
-            outcome found =
-                decompressed_by((weir_decompression){ .format = format }, &small, piece);
+            outcome found = decompressed_by((weir_decompression){ .format = format }, &small,
+                                            piece);
             if (is_followed(format)) {
                 bytes whole = bytes_of(first.at, first.length);
                 bytes_join(&whole, &second);
@@ -503,15 +554,16 @@ static void streams_that_follow_each_other_are_one(void **state)
 static void garbage_behind_the_end_is_told_with_its_place(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes from = words(5000), small = compressed(format, &from);
         size_t end = small.length;
         bytes garbage = bytes_of_text("GET / HTTP/1.1\r\n\r\n");
         bytes_join(&small, &garbage);
         for (size_t piece = 1; piece < 4 * small.length; piece = piece * 3 + 1) {
             char text[160];
-            outcome found =
-                decompressed_by((weir_decompression){ .format = format }, &small, piece);
+            outcome found = decompressed_by((weir_decompression){ .format = format }, &small,
+                                            piece);
             assert_int_equal(found.code, -EBADMSG);
             snprintf(text, sizeof text,
                      "the %s stream has ended, but bytes follow that are none (at byte %zu of the "
@@ -531,7 +583,8 @@ static void garbage_behind_the_end_is_told_with_its_place(void **state)
 static void no_changed_byte_goes_unnoticed(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes from = words(700), small = compressed(format, &from);
         unsigned unnoticed = 0;
         for (size_t at = 0; at < small.length; at++) {
@@ -541,9 +594,8 @@ static void no_changed_byte_goes_unnoticed(void **state)
                 outcome found = decompressed_by(
                     (weir_decompression){ .format = format, .max_output = 2000 }, &bad, 50);
                 assert_true(found.out.length <= 2000);
-                if (found.code == 0 &&
-                    (found.out.length != from.length ||
-                     memcmp(found.out.at, from.at, from.length) != 0))
+                if (found.code == 0 && (found.out.length != from.length ||
+                                        memcmp(found.out.at, from.at, from.length) != 0))
                     unnoticed++;
                 bytes_free(&found.out);
                 bytes_free(&bad);
@@ -560,7 +612,8 @@ static void a_wrong_checksum_is_told(void **state)
 {
     (void)state;
     static const size_t from_end[] = { 0, 6, 2, 0, 0, 2, 2 };
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes from = words(300), small = compressed(format, &from);
         if (has_checksum(format)) {
             small.at[small.length - from_end[format]] ^= 1;
@@ -577,8 +630,10 @@ static void a_wrong_checksum_is_told(void **state)
 static void other_formats_are_refused(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
-        FOR_EACH_FORMAT (other) {
+    FOR_EACH_FORMAT(format)
+    {
+        FOR_EACH_FORMAT(other)
+        {
             bytes from = random_bytes(1000), small = compressed(other, &from);
             outcome found = decompressed(format, &small);
             if (format != other)
@@ -623,8 +678,7 @@ static void bad_configs_are_refused_in_words(void **state)
     }
     for (size_t i = 0; i < sizeof decompressions / sizeof *decompressions; i++) {
         error.message[0] = '\0';
-        assert_int_equal(weir_decompressor_new(&decompressor, &decompressions[i], &error),
-                         -EINVAL);
+        assert_int_equal(weir_decompressor_new(&decompressor, &decompressions[i], &error), -EINVAL);
         assert_string_not_equal(error.message, "");
         assert_null(decompressor);
     }
@@ -638,7 +692,8 @@ static void ranges_are_those_of_the_format(void **state)
 {
     (void)state;
     static const int most[] = { 0, 9, 9, 9, 11, 19, 12 };
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         weir_compressor *compressor;
         weir_error error;
         weir_compression config = { .format = format, .level = most[format] + 1 };
@@ -663,8 +718,7 @@ static void what_is_not_built_in_says_so(void **state)
             continue;
         assert_int_equal(weir_compressor_new(&compressor, &compression, &error), -EOPNOTSUPP);
         assert_non_null(strstr(error.message, weir_compression_name(all_formats[i])));
-        assert_int_equal(weir_decompressor_new(&decompressor, &decompression, &error),
-                         -EOPNOTSUPP);
+        assert_int_equal(weir_decompressor_new(&decompressor, &decompression, &error), -EOPNOTSUPP);
         assert_non_null(strstr(error.message, weir_compression_name(all_formats[i])));
     }
 }
@@ -723,7 +777,8 @@ static int decompress_with_faults(weir_compression_format format, const bytes *f
 static void without_memory_it_says_so_and_leaks_nothing(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT (format) {
+    FOR_EACH_FORMAT(format)
+    {
         bytes from = words(200 * KIB), small = compressed(format, &from);
         unsigned failed = 0;
         for (unsigned nth = 1;; nth++) {
@@ -770,6 +825,7 @@ int main(void)
         weir_case(what_expands_little_goes_on_forever),
         weir_case(limits_are_counted_anew_for_each_part),
         weir_case(windows_have_a_limit),
+        weir_case(zstd_is_what_the_standard_says),
         weir_case(what_is_cut_off_is_told),
         weir_case(no_bytes_at_all_are_no_error),
         weir_case(streams_that_follow_each_other_are_one),
