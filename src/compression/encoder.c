@@ -125,12 +125,6 @@ static void encoder_removed(weir_ctx *ctx)
     self->has_failed = true;
 }
 
-static void encoder_on_inactive(weir_ctx *ctx)
-{
-    end_joint(weir_ctx_state(ctx), WEIR_ECLOSED);
-    weir_ctx_fire_inactive(ctx);
-}
-
 static int check_write(weir_ctx *ctx, const encoder *self, const weir_buf *buf)
 {
     if (self->has_failed || !weir_channel_is_open(weir_ctx_channel(ctx)))
@@ -189,7 +183,6 @@ const weir_handler_type weir_compression_encoder = {
     .state_size = sizeof(encoder),
     .added = encoder_added,
     .removed = encoder_removed,
-    .on_inactive = encoder_on_inactive,
     .write = encoder_write,
     .flush = encoder_flush,
     .shutdown = encoder_shutdown,

@@ -461,6 +461,7 @@ static void zstd_is_what_the_standard_says(void **state)
             outcome found = decompressed_by((weir_decompression){ .format = WEIR_COMPRESSION_ZSTD },
                                             &small, piece);
             assert_int_equal(found.code, -EBADMSG);
+            assert_non_null(strstr(found.error.message, "Unknown frame descriptor"));
             bytes_free(&found.out);
         }
     }
