@@ -356,6 +356,29 @@ static void zero_bytes_are_an_allocation_too(void **state)
     weir__free(third);
 }
 
+/* The public names are the same memory: counted, and failing when the rest does. */
+static void users_memory_is_weirs(void **state)
+{
+    (void)state;
+    weir_allocator_stats before, after;
+    weir_allocator_get_stats(&before);
+    char *first = weir_alloc(10), *second = weir_zalloc(10);
+    assert_memory_equal(second, "\0\0\0\0\0\0\0\0\0\0", 10);
+    weir_allocator_get_stats(&after);
+    assert_int_equal(after.live, before.live + 2);
+    weir_free(first);
+    weir_free(second);
+    weir_free(NULL);
+    harness_fail_nth("alloc", 1, -ENOMEM);
+    assert_null(weir_alloc(10));
+    harness_fail_nth("alloc", 1, -ENOMEM);
+    assert_null(weir_zalloc(10));
+    harness_fail_end();
+    weir_allocator_get_stats(&after);
+    assert_int_equal(after.live, before.live);
+    assert_int_equal(after.failures, before.failures + 2);
+}
+
 static void strdup_copies(void **state)
 {
     (void)state;
@@ -505,6 +528,7 @@ int main(void)
         weir_case(realloc_keeps_what_was_in_it),
         weir_case(realloc_that_fails_leaves_the_memory),
         weir_case(zero_bytes_are_an_allocation_too),
+        weir_case(users_memory_is_weirs),
         weir_case(strdup_copies),
         weir_case(the_fault_hook_is_asked_before_every_allocation),
         weir_case(a_fault_fails_the_call_without_making_it),
