@@ -802,6 +802,7 @@ class Readme(unittest.TestCase):
         extern weir_server *server;
         extern weir_channel *channel, *front, *back;
         extern weir_channel_group *room;
+        extern weir_guard *guard;
         extern weir_ctx *ctx;
         extern weir_msg *msg;
         extern weir_error error;
