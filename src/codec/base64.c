@@ -42,7 +42,7 @@ int weir_base64_encode(const weir_base64 *config, const void *bytes, size_t leng
     config = config_or_default(config);
     if (out == NULL || (bytes == NULL && length > 0))
         return -EINVAL;
-    if (length > WEIR_BUF_MAX / 4 * 3)
+    if (length > (size_t)WEIR_BUF_MAX / 4 * 3)
         return WEIR_ELIMIT;
     size_t room = encoded_length(config, length);
     int code = weir_buf_ensure_writable(out, room);
