@@ -172,8 +172,8 @@ static void what_is_refused_closes(void **state)
 static void what_is_refused_closes_whoever_is_removed(void **state)
 {
     (void)state;
-    codec_closes_although_removed(codec_new(&frames_handler, NULL),
-                                  &weir_buf_from("!\1b", 3)->msg, -EBADMSG);
+    codec_closes_although_removed(codec_new(&frames_handler, NULL), &weir_buf_from("!\1b", 3)->msg,
+                                  -EBADMSG);
     weir_buf *pieces = weir_buf_new_composite();
     weir_buf_composite_add(pieces, weir_buf_from("\1a", 2));
     weir_embedded *embedded = codec_new(&frames_handler, NULL);
