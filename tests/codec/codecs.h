@@ -113,9 +113,9 @@ static inline void codec_closes_although_removed(weir_embedded *embedded, weir_m
 }
 
 /* However the bytes come, the same comes of them: so many messages and errors. */
-static inline void codec_verify(const weir_handler_type *type, const void *config,
-                                const void *input, size_t length, unsigned messages,
-                                unsigned errors)
+static inline void codec_verify_how(const weir_handler_type *type, const void *config,
+                                    const void *input, size_t length, unsigned messages,
+                                    unsigned errors, bool is_brief)
 {
     codec self = { type, config };
     weir_verifier_config verified = {
@@ -125,6 +125,7 @@ static inline void codec_verify(const weir_handler_type *type, const void *confi
         .length = length,
         .decoder = "codec",
         .random_cuts = 8,
+        .is_brief = is_brief,
     };
     weir_verifier_report report;
     weir_error error;
@@ -132,6 +133,21 @@ static inline void codec_verify(const weir_handler_type *type, const void *confi
         fail_msg("%s", error.message);
     assert_int_equal(report.messages, messages);
     assert_int_equal(report.errors, errors);
+}
+
+static inline void codec_verify(const weir_handler_type *type, const void *config,
+                                const void *input, size_t length, unsigned messages,
+                                unsigned errors)
+{
+    codec_verify_how(type, config, input, length, messages, errors, false);
+}
+
+/* For long inputs, whose cost shows. */
+static inline void codec_verify_briefly(const weir_handler_type *type, const void *config,
+                                        const void *input, size_t length, unsigned messages,
+                                        unsigned errors)
+{
+    codec_verify_how(type, config, input, length, messages, errors, true);
 }
 
 #endif
