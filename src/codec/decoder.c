@@ -205,8 +205,8 @@ static void refuse(weir_ctx *ctx, weir_decoder *decoder)
 {
     decoder->is_over = true;
     tell_error(ctx, decoder);
-    weir_ctx_close(ctx,
-                   NULL); /* whoever was told may have removed the decoder: bytes are missing */
+    /* Whoever was told may have removed the decoder: bytes are missing all the same. */
+    weir_ctx_close(ctx, NULL);
 }
 
 /* Decoding ------------------------------------------------------------------------------------- */
