@@ -478,6 +478,7 @@ typedef struct middle {
     enum { REMOVE, REPLACE, READ, READ_TOO_MUCH, CLOSE } what;
     weir_pipeline *pipeline;
     weir_delimited *lines;
+    const weir_decoder_type *type; /* NULL: copying */
 } middle;
 
 static void read_more(middle *self)
@@ -517,7 +518,7 @@ static int add_middle(weir_channel *channel, void *arg)
 {
     middle *self = arg;
     self->pipeline = weir_channel_pipeline(channel);
-    int code = add_frames(channel, NULL);
+    int code = add_frames(channel, (void *)self->type);
     return code < 0 ? code : weir_pipeline_add_last(self->pipeline, "middle", &middle_handler, arg);
 }
 
@@ -540,6 +541,37 @@ static void who_is_removed_hands_the_rest_on(void **state)
     codec_expect_text(embedded, "x");
     codec_expect_text(embedded, "\2bc");
     codec_end(embedded);
+}
+
+/* A byte is a message when two more are there. */
+static weir_decoded decode_ahead(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    weir_buf *byte;
+    if (weir_buf_readable(in) < 3)
+        return WEIR_DECODED_NOTHING;
+    if (weir_buf_read_slice(in, 1, &byte) < 0)
+        return weir_decoder_refuse(ctx, -ENOMEM, "no memory");
+    *out = &byte->msg;
+    return WEIR_DECODED_MESSAGE;
+}
+
+/* What is left of an earlier read goes on together with the next one, and each byte once. */
+static void who_is_removed_looking_ahead_hands_the_rest_on(void **state)
+{
+    (void)state;
+    for (int chains = 0; chains <= 1; chains++) {
+        weir_decoder_type type = { .decode = decode_ahead,
+                                   .cumulation = chains ? WEIR_CUMULATION_CHAIN
+                                                        : WEIR_CUMULATION_COPY };
+        middle self = { .what = REMOVE, .type = &type };
+        weir_embedded *embedded = embedded_with(add_middle, &self);
+        write_text(embedded, "xb");
+        assert_int_equal(weir_embedded_inbound_count(embedded), 0);
+        write_text(embedded, "cd");
+        codec_expect_text(embedded, "x");
+        codec_expect_text(embedded, "bcd");
+        codec_end(embedded);
+    }
 }
 
 /* Another protocol from here on. */
@@ -1139,6 +1171,7 @@ int main(void)
         weir_case(an_end_without_memory_is_told),
         weir_case(bytes_can_be_taken_as_they_come),
         weir_case(who_is_removed_hands_the_rest_on),
+        weir_case(who_is_removed_looking_ahead_hands_the_rest_on),
         weir_case(the_rest_goes_to_the_one_in_its_place),
         weir_case(what_is_kept_goes_on_when_it_is_removed_between_reads),
         weir_case(what_comes_meanwhile_is_next),
