@@ -190,8 +190,7 @@ static void refuse(weir_ctx *ctx, int code, size_t at)
         weir_ctx_fail(ctx, code, "a text that is not Base64, at its byte %zu", at);
     else
         weir_ctx_fail(ctx, code, "no memory for what a text stands for");
-    if (!weir_ctx_is_removed(ctx))
-        weir_ctx_close(ctx, NULL);
+    weir_ctx_close(ctx, NULL);
 }
 
 static void decoder_on_read(weir_ctx *ctx, weir_msg *msg)
