@@ -3,6 +3,7 @@
 #include <weir/guard.h>
 
 #include "base/alloc.h"
+#include "base/counter.h"
 #include "channel/channel.h"
 
 #include <weir/clock.h>
@@ -33,12 +34,14 @@ struct weir_guard {
 typedef struct guard_handler {
     weir_ctx_timer timer;
     weir_guard *guard;
-    int64_t begun_at, read_at, flushed_at, sent_at;
+    int64_t begun_at, read_at, sent_at;
     int64_t waiting_since;  /* output, of which nothing went; 0: none was waiting */
     int64_t expected_since; /* 0: nothing is */
     int64_t period_from;    /* and the bytes that were there then */
     uint64_t read_before;
-    uint64_t read, sent; /* bytes */
+    uint64_t read;       /* bytes that passed */
+    uint64_t came, sent; /* bytes of the channel, when it was looked at last */
+    bool has_read;       /* since then */
     bool is_over;
 } guard_handler;
 
@@ -54,6 +57,16 @@ static int64_t later(int64_t a, int64_t b)
 
 /* Times ---------------------------------------------------------------------------------------- */
 
+/* Bytes that are relayed do not pass: that they came is seen now, and counts from now on. */
+static void look_at_input(const weir_ctx *ctx, guard_handler *self)
+{
+    uint64_t came = weir__counter_get(&weir_ctx_channel(ctx)->bytes_in);
+    if (!self->has_read && came != self->came)
+        self->read_at = now_of(ctx);
+    self->has_read = false;
+    self->came = came;
+}
+
 /* What went since it was looked at last, and whether some waits. */
 static void look_at_output(const weir_ctx *ctx, guard_handler *self)
 {
@@ -61,7 +74,7 @@ static void look_at_output(const weir_ctx *ctx, guard_handler *self)
     uint64_t sent = weir__channel_sent_bytes(channel);
     bool is_waiting = weir__outbound_has_flushed(&channel->outbound);
     if (sent != self->sent)
-        self->sent_at = is_waiting ? now_of(ctx) : later(self->flushed_at, self->sent_at);
+        self->sent_at = channel->sent_at;
     if (!is_waiting)
         self->waiting_since = 0;
     else if (sent != self->sent || self->waiting_since == 0)
@@ -128,6 +141,7 @@ static void cut(weir_ctx *ctx, guard_handler *self, reason why)
 static void look(weir_ctx *ctx, guard_handler *self)
 {
     int64_t next = INT64_MAX, now = now_of(ctx);
+    look_at_input(ctx, self);
     look_at_output(ctx, self);
     if (now >= due_at(self, TOO_SLOW))
         look_at_rate(ctx, self);
@@ -215,6 +229,7 @@ static void guard_added(weir_ctx *ctx)
     }
     self->begun_at = self->read_at = now_of(ctx);
     self->sent = weir__channel_sent_bytes(weir_ctx_channel(ctx));
+    self->has_read = true;
     look(ctx, self);
 }
 
@@ -235,14 +250,8 @@ static void guard_on_read_complete(weir_ctx *ctx)
 {
     guard_handler *self = weir_ctx_state(ctx);
     self->read_at = now_of(ctx);
+    self->has_read = true;
     weir_ctx_fire_read_complete(ctx);
-}
-
-static void guard_flush(weir_ctx *ctx)
-{
-    guard_handler *self = weir_ctx_state(ctx);
-    self->flushed_at = now_of(ctx);
-    weir_ctx_flush(ctx);
 }
 
 static void guard_on_inactive(weir_ctx *ctx)
@@ -262,7 +271,6 @@ static const weir_handler_type guard_handler_type = {
     .on_read_complete = guard_on_read_complete,
     .on_event = guard_on_event,
     .on_inactive = guard_on_inactive,
-    .flush = guard_flush,
 };
 
 int weir_guard_add(weir_guard *guard, weir_channel *channel)

@@ -106,6 +106,22 @@ static void who_does_nothing_is_closed(void **state)
     end(embedded, guard);
 }
 
+/* What went late counts from when it went. */
+static void who_reads_slowly_is_not_idle(void **state)
+{
+    (void)state;
+    weir_guard *guard = guard_of((weir_guard_config){ .first_byte_ms = WEIR_OFF, .idle_ms = 1000 });
+    weir_embedded *embedded = begin_with(guard);
+    weir_embedded_accept(embedded, 0);
+    write_something(embedded);
+    weir_embedded_advance(embedded, WEIR_MS(900));
+    weir_embedded_accept(embedded, SIZE_MAX);
+    weir_embedded_run(embedded);
+    weir_msg_release(weir_embedded_read_outbound(embedded));
+    expect_cut(embedded, 1000, "nothing came and nothing went, for 1000 ms");
+    end(embedded, guard);
+}
+
 /* Though it goes on sending. */
 static void who_takes_nothing_is_closed(void **state)
 {
@@ -374,6 +390,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         weir_case(who_says_nothing_is_closed),
         weir_case(who_does_nothing_is_closed),
+        weir_case(who_reads_slowly_is_not_idle),
         weir_case(who_takes_nothing_is_closed),
         weir_case(nothing_lasts_for_ever),
         weir_case(what_is_expected_has_to_come),

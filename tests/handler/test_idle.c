@@ -146,14 +146,33 @@ static void progress_is_observed(void **state)
     weir_embedded_advance(embedded, WEIR_MS(50));
     weir_embedded_accept(embedded, 1);
     weir_embedded_run(embedded);
-    weir_embedded_advance(embedded, WEIR_MS(149));
+    weir_embedded_advance(embedded, WEIR_MS(99));
     expect(&self, "");
     weir_embedded_advance(embedded, WEIR_MS(1));
-    expect(&self, "W"); /* at 200: some had gone at 100, when it looked */
+    expect(&self, "W"); /* at 150: some had gone at 50 */
     weir_embedded_accept(embedded, SIZE_MAX);
     weir_embedded_run(embedded);
     for (int i = 0; i < 4; i++)
         weir_msg_release(weir_embedded_read_outbound(embedded));
+    end(embedded);
+}
+
+/* All of it went, at some time between two looks: then the time begins. */
+static void what_went_late_is_not_forgotten(void **state)
+{
+    (void)state;
+    heard self = { .idle = { .writer_ms = 100, .both_ms = 100 } };
+    weir_embedded *embedded = begin(&self);
+    weir_embedded_accept(embedded, 0);
+    write_something(embedded);
+    weir_embedded_advance(embedded, WEIR_MS(60));
+    weir_embedded_accept(embedded, SIZE_MAX);
+    weir_embedded_run(embedded);
+    weir_embedded_advance(embedded, WEIR_MS(99));
+    expect(&self, "");
+    weir_embedded_advance(embedded, WEIR_MS(1));
+    expect(&self, "WB"); /* at 160 */
+    weir_msg_release(weir_embedded_read_outbound(embedded));
     end(embedded);
 }
 
@@ -164,6 +183,7 @@ static void s081_heartbeats_are_sent_when_idle_and_not_when_busy(void **state)
     heard self = { .idle = { .writer_ms = 100 }, .pings = true };
     weir_embedded *embedded = begin(&self);
     weir_embedded_advance(embedded, WEIR_MS(1000));
+    expect(&self, "WWWWWWWWWW"); /* each is the first since the ping before it */
     assert_int_equal(weir_embedded_outbound_count(embedded), 10);
     while (weir_embedded_outbound_count(embedded) > 0)
         weir_msg_release(weir_embedded_read_outbound(embedded));
@@ -349,6 +369,7 @@ int main(void)
         weir_case(writers_are_idle_when_nothing_goes),
         weir_case(both_means_neither_came_nor_went),
         weir_case(progress_is_observed),
+        weir_case(what_went_late_is_not_forgotten),
         weir_case(s081_heartbeats_are_sent_when_idle_and_not_when_busy),
         weir_case(there_is_one_timer),
         weir_case(who_closes_in_the_event_is_told_no_more),
