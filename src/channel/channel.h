@@ -89,7 +89,7 @@ struct weir_channel {
     bool is_telling_loss;     /* of a write, right now */
     uint8_t pauses;           /* why it does not read */
     _Atomic(uint64_t) bytes_in, messages_in;
-    int64_t reads_since; /* while it reads */
+    int64_t reads_since;      /* while it reads */
     _Atomic(int64_t) sent_at; /* when some of its output went last; others read it */
     weir_outbound outbound;
     weir_spare *spare; /* the loop's, while the channel is on it: entries of the queue */

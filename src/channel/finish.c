@@ -108,8 +108,9 @@ static void shut_again(weir_ctx_timer *timer, weir_ctx *head)
         close_at_last(channel);
 }
 
-/* Somebody's shutdown waits in a handler, for bytes that have to go first. When it gets to the head,
- * that goes on here; but it may also fail there, so this looks now and then. False without memory.
+/* Somebody's shutdown waits in a handler, for bytes that have to go first. When it gets to the
+ * head, that goes on here; but it may also fail there, so this looks now and then. False without
+ * memory.
  */
 static bool wait_for_another(weir_channel *channel, weir_channel_extras *extras)
 {

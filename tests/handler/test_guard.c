@@ -227,8 +227,8 @@ static int resume(void *arg)
 static void who_is_not_read_from_is_not_slow(void **state)
 {
     (void)state;
-    weir_guard *guard = guard_of(
-        (weir_guard_config){ OFF, .min_bytes_per_s = 100, .period_ms = 2000 });
+    weir_guard *guard =
+        guard_of((weir_guard_config){ OFF, .min_bytes_per_s = 100, .period_ms = 2000 });
     weir_embedded *embedded = begin_with(guard);
     weir_channel *channel = weir_embedded_channel(embedded);
     weir_guard_expect(channel);
