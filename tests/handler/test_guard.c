@@ -285,6 +285,31 @@ static void those_above_a_limit_are_refused(void **state)
     end(first, guard);
 }
 
+static int add_guard_from(weir_channel *channel, void *arg)
+{
+    weir_address address;
+    assert_int_equal(weir_address_parse(&address, "192.0.2.7:1", NULL), 0);
+    assert_int_equal(weir_channel_set_remote_address(channel, &address), 0);
+    return weir_guard_add(arg, channel);
+}
+
+static void those_above_the_limit_of_an_address_are_refused(void **state)
+{
+    (void)state;
+    weir_guard *guard = guard_of((weir_guard_config){ .connections = { .max_per_address = 2 } });
+    weir_embedded_config config = { .init = add_guard_from, .arg = guard };
+    weir_embedded *visits[3];
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(weir_embedded_new(&visits[i], &config, NULL), 0);
+        assert_true(is_open(visits[i]) == (i < 2));
+    }
+    assert_int_equal(guard_stats(guard).connections.refused_per_address, 1);
+    assert_int_equal(guard_stats(guard).connections.refused_total, 0);
+    for (int i = 1; i < 3; i++)
+        weir_embedded_free(visits[i]);
+    end(visits[0], guard);
+}
+
 static void numbers_that_make_no_sense_are_named(void **state)
 {
     (void)state;
@@ -462,6 +487,7 @@ int main(void)
         weir_case(who_is_not_read_from_is_not_slow),
         weir_case(all_of_it_can_be_off),
         weir_case(those_above_a_limit_are_refused),
+        weir_case(those_above_the_limit_of_an_address_are_refused),
         weir_case(numbers_that_make_no_sense_are_named),
         weir_case(only_the_guard_hears_what_is_expected),
         weir_case(handlers_may_do_anything_meanwhile),
