@@ -83,13 +83,13 @@ struct weir_channel {
     bool is_output_ended : 1; /* no more writes */
     bool is_leaving : 1;      /* deregistration is under way */
     bool is_settling : 1;     /* its handlers are being told that they have come */
+    bool has_stopped : 1;     /* reading, since a guard has looked */
     bool is_input_ended;      /* the other side sends no more */
     bool is_output_shut;      /* and the other side was told */
     bool has_kept;            /* calls that waited for a loop have not been performed */
     bool is_telling_loss;     /* of a write, right now */
     uint8_t pauses;           /* why it does not read */
     _Atomic(uint64_t) bytes_in, messages_in;
-    int64_t reads_since;      /* while it reads */
     _Atomic(int64_t) sent_at; /* when some of its output went last; others read it */
     weir_outbound outbound;
     weir_spare *spare; /* the loop's, while the channel is on it: entries of the queue */

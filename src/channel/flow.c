@@ -19,12 +19,11 @@ static void update_reading(weir_channel *channel)
     if (is_wanted == channel->is_reading)
         return;
     channel->is_reading = is_wanted;
-    if (is_wanted) {
-        channel->reads_since = weir__channel_loop(channel)->base.now_ns;
+    channel->has_stopped = true;
+    if (is_wanted)
         channel->transport->start_reading(channel);
-    } else {
+    else
         channel->transport->stop_reading(channel);
-    }
 }
 
 void weir__channel_read_now(weir_channel *channel)

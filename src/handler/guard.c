@@ -84,16 +84,21 @@ static void look_at_output(const weir_ctx *ctx, guard_handler *self)
     self->sent = sent;
 }
 
+static void begin_period(const weir_ctx *ctx, guard_handler *self)
+{
+    weir_channel *channel = weir_ctx_channel(ctx);
+    channel->has_stopped = !channel->is_reading;
+    self->period_from = now_of(ctx);
+    self->read_before = self->read;
+}
+
 /* A period in which enough came, or in which nobody read for a while, is followed by the next. */
 static void look_at_rate(const weir_ctx *ctx, guard_handler *self)
 {
     const weir_channel *channel = weir_ctx_channel(ctx);
-    bool has_read_all_along = channel->is_auto_read && channel->is_reading &&
-                              channel->reads_since <= self->period_from;
-    if (has_read_all_along && self->read - self->read_before < self->guard->min_bytes)
-        return;
-    self->period_from = now_of(ctx);
-    self->read_before = self->read;
+    bool has_read_all_along = channel->is_auto_read && !channel->has_stopped;
+    if (!has_read_all_along || self->read - self->read_before >= self->guard->min_bytes)
+        begin_period(ctx, self);
 }
 
 /* Since when a time runs; NEVER: it does not. */
@@ -207,8 +212,8 @@ static void begin_to_expect(weir_ctx *ctx, guard_handler *self)
 {
     if (self->is_over || self->expected_since != NEVER)
         return;
-    self->expected_since = self->period_from = now_of(ctx);
-    self->read_before = self->read;
+    self->expected_since = now_of(ctx);
+    begin_period(ctx, self);
     look(ctx, self);
 }
 
