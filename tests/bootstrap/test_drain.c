@@ -307,6 +307,7 @@ static void a_drain_minds_its_own_connections(void **state)
 /* The server drains inside a callback of one of its connections. */
 typedef struct drainer {
     setup self;
+    _Atomic(weir_server *) server; /* which the loop's thread uses */
     weir_promise *promise;
 } drainer;
 
@@ -314,7 +315,7 @@ static void drains_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     drainer *self = weir_ctx_arg(ctx);
     weir_msg_release(msg);
-    weir_server_drain(self->self.server, 0, self->promise);
+    weir_server_drain(self->server, 0, self->promise);
 }
 
 static const weir_handler_type drains_type = { .name = "drains", .on_read = drains_on_read };
@@ -332,6 +333,7 @@ static void a_handler_may_drain(void **state)
     self.self.config.init_child = init_drains;
     self.self.config.arg = &self;
     listen_on(&self.self, EVERYWHERE);
+    self.server = self.self.server;
     int fds[4];
     for (int i = 0; i < 4; i++)
         fds[i] = dial(self.self.server);
