@@ -107,14 +107,13 @@ typedef struct weir_aggregator_type {
 typedef struct weir_aggregator {
     const weir_aggregator_type *type;
     weir_aggregator_limits limits;
-    weir_msg *start;  /* of the present message; NULL: there is none */
-    weir_buf *chain;  /* its content, as a composite; NULL: none */
-    weir_buf *tail;   /* small pieces behind that, copied together */
-    size_t length;    /* of both */
-    uint64_t copied;  /* bytes, for tests */
-    bool is_skipping; /* the rest of one that was too long */
-    bool is_over;     /* it was refused: no more parts go on */
-    bool is_removed;
+    weir_msg *start;    /* of the present message; NULL: there is none */
+    weir_buf *chain;    /* its content, as a composite; NULL: none */
+    weir_buf *tail;     /* small pieces behind that, copied together */
+    size_t length;      /* of both */
+    uint64_t copied;    /* bytes, for tests */
+    bool is_skipping;   /* the rest of one that was too long */
+    bool is_over;       /* it was refused: no more parts go on */
     bool has_passed_on; /* in this batch of reads */
 } weir_aggregator;
 

@@ -89,11 +89,11 @@ typedef struct weir_compression {
 } weir_compression;
 
 /**
- * Compresses the buffers that are written, all into one stream. A flush sends everything that was
- * written, so that the other side can read it; each costs a few bytes. A shutdown, a close, and its
- * own removal, write the end of the stream first; weir_channel_finish gets it to the other side
- * whatever waits. Add it with a weir_compression as the argument, which must outlive the channel;
- * refused as above.
+ * Compresses the buffers that are written, all into one stream. What comes of one is one buffer, a
+ * composite when it is large. A flush sends everything that was written, so that the other side
+ * can read it; each costs a few bytes. A shutdown, a close, and its own removal, write the end of
+ * the stream first; weir_channel_finish gets it to the other side whatever waits. Add it with a
+ * weir_compression as the argument, which must outlive the channel; refused as above.
  *
  * The promise of a write is completed with the flush that carries the last of its bytes; from the
  * write on it cannot be cancelled. What is written but not a buffer is refused with -EOPNOTSUPP:

@@ -47,7 +47,9 @@ typedef struct weir_verifier_config {
      * the work grows with the third power. 0: 64. */
     size_t all_ends_up_to;
 
-    /* The whole input alone, and no cuts at every place: for fuzzers, which bring many inputs. */
+    /* The whole input alone, and no cuts at every place: for fuzzers, which bring many inputs. What
+     * is left alive is then found only in the mode WEIR_LEAK_ALL; else that is in force meanwhile.
+     */
     bool is_brief;
 } weir_verifier_config;
 

@@ -115,8 +115,7 @@ static void refuse(weir_ctx *ctx, weir_aggregator *self, int code, const char *w
     self->is_over = true;
     drop(self);
     weir_ctx_fail(ctx, code, "%s", what);
-    if (!self->is_removed)
-        weir_ctx_close(ctx, NULL);
+    weir_ctx_close(ctx, NULL);
 }
 
 /* Hands the whole on; `last` is NULL for one that is cut short. */
@@ -142,12 +141,12 @@ static void finish(weir_ctx *ctx, weir_aggregator *self, weir_msg *last)
     weir_ctx_fire_read(ctx, whole);
 }
 
-/* The present message is too long. The channel may be closed when this returns, or the handler
- * removed. */
-static void end_oversize(weir_ctx *ctx, weir_aggregator *self)
+/* The present message is too long; `is_last`: and all of it is there. The channel may be closed
+ * when this returns, the handler removed, or the next message begun. */
+static void end_oversize(weir_ctx *ctx, weir_aggregator *self, bool is_last)
 {
     size_t most = self->limits.max_bytes;
-    self->is_skipping = true;
+    self->is_skipping = !is_last;
     if (self->limits.oversize == WEIR_AGGREGATOR_TRUNCATE) {
         finish(ctx, self, NULL);
         return;
@@ -155,12 +154,13 @@ static void end_oversize(weir_ctx *ctx, weir_aggregator *self)
     weir_msg *start = self->start;
     self->start = NULL;
     drop(self);
-    self->is_over = self->limits.oversize == WEIR_AGGREGATOR_CLOSE;
-    if (!self->is_over && self->type->on_oversize != NULL)
+    bool is_over = self->limits.oversize == WEIR_AGGREGATOR_CLOSE;
+    self->is_over = is_over;
+    if (!is_over && self->type->on_oversize != NULL)
         self->type->on_oversize(ctx, start);
     else
         weir_ctx_fail(ctx, WEIR_ELIMIT, "a message is longer than %zu bytes", most);
-    if (self->is_over && !self->is_removed)
+    if (is_over)
         weir_ctx_close(ctx, NULL);
     weir_msg_release(start);
 }
@@ -168,7 +168,7 @@ static void end_oversize(weir_ctx *ctx, weir_aggregator *self)
 /* Parts ---------------------------------------------------------------------------------------- */
 
 /* False when it is too long already. */
-static bool begin(weir_ctx *ctx, weir_aggregator *self, weir_msg *start)
+static bool begin(weir_ctx *ctx, weir_aggregator *self, weir_msg *start, bool is_last)
 {
     const weir_aggregator_type *type = self->type;
     int64_t announced = type->announced != NULL ? type->announced(ctx, start) : -1;
@@ -176,14 +176,14 @@ static bool begin(weir_ctx *ctx, weir_aggregator *self, weir_msg *start)
     self->start = weir_msg_retain(start);
     if (announced > 0 && (uint64_t)announced > self->limits.max_bytes &&
         self->limits.oversize != WEIR_AGGREGATOR_TRUNCATE) {
-        end_oversize(ctx, self);
+        end_oversize(ctx, self, is_last);
         return false;
     }
     return true;
 }
 
 /* Adds the content of a part; false when that was the end of the message. */
-static bool add_content(weir_ctx *ctx, weir_aggregator *self, const weir_msg *part)
+static bool add_content(weir_ctx *ctx, weir_aggregator *self, const weir_msg *part, bool is_last)
 {
     const weir_buf *content = self->type->content(ctx, part);
     size_t length = weir_buf_readable(content), room = self->limits.max_bytes - self->length;
@@ -194,7 +194,7 @@ static bool add_content(weir_ctx *ctx, weir_aggregator *self, const weir_msg *pa
     if (code < 0)
         refuse(ctx, self, code, "no memory for the content of a message");
     else if (length > room)
-        end_oversize(ctx, self);
+        end_oversize(ctx, self, is_last);
     return code == 0 && length <= room;
 }
 
@@ -209,10 +209,9 @@ static void take_part(weir_ctx *ctx, weir_aggregator *self, weir_part part, weir
     } else if (!is_start && self->start == NULL) {
         refuse(ctx, self, -EPROTO, "a part of a message comes without its start");
     } else {
-        bool goes_on = (!is_start || begin(ctx, self, msg)) && add_content(ctx, self, msg);
-        if (!goes_on && is_last)
-            self->is_skipping = false; /* that was all of it */
-        else if (goes_on && is_last)
+        bool goes_on = (!is_start || begin(ctx, self, msg, is_last)) &&
+                       add_content(ctx, self, msg, is_last);
+        if (goes_on && is_last)
             finish(ctx, self, msg);
         else if (goes_on && is_start && self->type->on_start != NULL)
             self->type->on_start(ctx, msg);
@@ -276,7 +275,6 @@ void weir_aggregator_on_inactive(weir_ctx *ctx)
 void weir_aggregator_removed(weir_ctx *ctx)
 {
     weir_aggregator *self = weir_ctx_state(ctx);
-    self->is_removed = true;
     if (weir_channel_is_open(weir_ctx_channel(ctx)))
         end_inside(ctx, -ECANCELED, "the aggregator was removed");
     else

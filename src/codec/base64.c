@@ -42,7 +42,7 @@ int weir_base64_encode(const weir_base64 *config, const void *bytes, size_t leng
     config = config_or_default(config);
     if (out == NULL || (bytes == NULL && length > 0))
         return -EINVAL;
-    if (length > WEIR_BUF_MAX / 4 * 3)
+    if (length > (size_t)WEIR_BUF_MAX / 4 * 3)
         return WEIR_ELIMIT;
     size_t room = encoded_length(config, length);
     int code = weir_buf_ensure_writable(out, room);
@@ -190,8 +190,7 @@ static void refuse(weir_ctx *ctx, int code, size_t at)
         weir_ctx_fail(ctx, code, "a text that is not Base64, at its byte %zu", at);
     else
         weir_ctx_fail(ctx, code, "no memory for what a text stands for");
-    if (!weir_ctx_is_removed(ctx))
-        weir_ctx_close(ctx, NULL);
+    weir_ctx_close(ctx, NULL);
 }
 
 static void decoder_on_read(weir_ctx *ctx, weir_msg *msg)

@@ -205,8 +205,8 @@ static void refuse(weir_ctx *ctx, weir_decoder *decoder)
 {
     decoder->is_over = true;
     tell_error(ctx, decoder);
-    if (!decoder->is_removed)
-        weir_ctx_close(ctx, NULL);
+    /* Whoever was told may have removed the decoder: bytes are missing all the same. */
+    weir_ctx_close(ctx, NULL);
 }
 
 /* Decoding ------------------------------------------------------------------------------------- */
@@ -383,10 +383,8 @@ static int keep_rest(pass *self)
 static void keep(pass *self)
 {
     weir_decoder *decoder = self->decoder;
-    int code = keep_rest(self);
-    size_t length = weir_buf_readable(decoder->kept);
-    if (code == 0 && length > max_waiting(decoder))
-        code = WEIR_ELIMIT;
+    size_t length = weir_buf_readable(decoder->kept) + weir_buf_readable(self->fresh) - self->lent;
+    int code = length > max_waiting(decoder) ? WEIR_ELIMIT : keep_rest(self);
     if (code < 0) {
         weir_decoder_refuse(self->ctx, code, "no room for the %zu bytes that wait to be decoded",
                             length);
@@ -510,8 +508,7 @@ static void give_up(weir_ctx *ctx, weir_decoder *decoder)
 {
     decoder->is_over = true;
     weir_ctx_fail(ctx, -ENOMEM, "no memory for what was read");
-    if (!decoder->is_removed)
-        weir_ctx_close(ctx, NULL);
+    weir_ctx_close(ctx, NULL);
 }
 
 void weir_decoder_on_read(weir_ctx *ctx, weir_msg *msg)
@@ -548,10 +545,15 @@ static void finish(weir_ctx *ctx)
 {
     weir_decoder *decoder = weir_ctx_state(ctx);
     decoder->is_ending = decoder->pass != NULL; /* then the pass comes to this when it ends */
-    if (decoder->is_over || decoder->is_ending)
+    if (decoder->is_over || decoder->is_ending || decoder->is_removed)
         return;
-    /* Behind the last byte it is asked once more, with nothing; but not without memory. */
-    decode_all(ctx, decoder->type->decode_last != NULL ? weir_buf_new(0) : NULL, true);
+    /* Behind the last byte it is asked once more, with nothing. */
+    weir_buf *nothing = decoder->type->decode_last != NULL ? weir_buf_new(0) : NULL;
+    if (decoder->type->decode_last != NULL && nothing == NULL) {
+        give_up(ctx, decoder);
+        return;
+    }
+    decode_all(ctx, nothing, true);
     size_t left = weir_buf_readable(decoder->kept) + taken_of_message(decoder);
     if (decoder->is_removed)
         return;

@@ -202,12 +202,11 @@ static void read_on(weir_ctx *ctx)
         weir_ctx_read(ctx);
 }
 
-static void give_up(weir_ctx *ctx, proxy_decoder *self)
+static void give_up(weir_ctx *ctx, proxy_decoder *self, const char *what)
 {
     self->decoder.is_over = true;
-    weir_ctx_fail(ctx, -ENOMEM, "no memory for the address of the client");
-    if (!weir_ctx_is_removed(ctx))
-        weir_ctx_close(ctx, NULL);
+    weir_ctx_fail(ctx, -ENOMEM, "%s", what);
+    weir_ctx_close(ctx, NULL);
 }
 
 /* From now on the handlers behind it know who is at the other side. */
@@ -227,7 +226,7 @@ static void leave(weir_ctx *ctx, proxy_decoder *self)
     self->is_leaving = true;
     if (weir_address_kind_of(source) != WEIR_ADDRESS_NONE &&
         weir_channel_set_remote_address(weir_ctx_channel(ctx), source) < 0) {
-        give_up(ctx, self);
+        give_up(ctx, self, "no memory for the address of the client");
         return;
     }
     self->event = NULL;
@@ -238,7 +237,8 @@ static void leave(weir_ctx *ctx, proxy_decoder *self)
         return;
     if (weir_buf_readable(self->decoder.kept) == 0)
         read_on(ctx);
-    weir_ctx_remove(ctx);
+    if (weir_ctx_remove(ctx) == -ENOMEM)
+        give_up(ctx, self, "no memory to leave behind a PROXY header");
 }
 
 static void decoder_on_read(weir_ctx *ctx, weir_msg *msg)
@@ -284,8 +284,7 @@ static void end(weir_ctx *ctx, proxy_decoder *self)
     if (left > 0)
         weir_ctx_fail(ctx, WEIR_EOF,
                       "the stream ends inside a PROXY header (at byte %zu of the stream)", left);
-    if (!weir_ctx_is_removed(ctx))
-        weir_ctx_close(ctx, NULL);
+    weir_ctx_close(ctx, NULL);
 }
 
 static void end_once(weir_ctx *ctx, proxy_decoder *self)

@@ -91,9 +91,9 @@ int weir__proxy_read_v1(weir_proxy_reading *self)
     char word[LONGEST_WORD + 1];
     self->header = (weir_proxy_header){ .version = 1 };
     self->at = WEIR__PROXY_V1_SIGNATURE;
-    next_word(self, word);
-    bool is_ipv6 = strcmp(word, "TCP6") == 0;
-    if (is_ipv6 || strcmp(word, "TCP4") == 0)
+    bool is_tcp = next_word(self, word) == 4; /* a word may have a 0 in it, a string ends there */
+    bool is_ipv6 = is_tcp && strcmp(word, "TCP6") == 0;
+    if (is_ipv6 || (is_tcp && strcmp(word, "TCP4") == 0))
         return read_addresses(self, is_ipv6);
     /* What follows UNKNOWN, also a space alone, is to be ignored. */
     size_t length = sizeof "UNKNOWN" - 1, left = self->length - 2 - WEIR__PROXY_V1_SIGNATURE;

@@ -96,8 +96,7 @@ static void refuse(weir_ctx *ctx, utf8_handler *self, const char *what)
 {
     self->is_refused = true;
     weir_ctx_fail(ctx, -EILSEQ, "%s (at byte %" PRIu64 " of the stream)", what, self->position);
-    if (!weir_ctx_is_removed(ctx))
-        weir_ctx_close(ctx, NULL);
+    weir_ctx_close(ctx, NULL);
 }
 
 /* All pieces of a buffer: 0, or -EILSEQ with the position at the byte that does not fit. */

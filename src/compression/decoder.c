@@ -114,11 +114,9 @@ static void give_one(weir_ctx *ctx, decoder *self)
 static void finish(weir_ctx *ctx, decoder *self)
 {
     weir_error error;
-    if (self->is_over)
-        return;
+    if (!self->is_over && weir_decompressor_finish(self->engine, &error) < 0)
+        refuse(ctx, self, error.code, error.message);
     self->is_over = true;
-    if (weir_decompressor_finish(self->engine, &error) < 0)
-        weir_ctx_fail(ctx, error.code, "%s", error.message);
 }
 
 /* Nothing waits: what did so behind it has its turn. */
@@ -216,12 +214,13 @@ static int make_own(decoder *self)
 /* Takes the reference. */
 static int keep(decoder *self, weir_buf *buf)
 {
-    size_t length = weir_buf_readable(buf);
+    size_t length = weir_buf_readable(buf), waiting = weir_buf_readable(self->rest);
     if (self->rest == NULL) {
-        self->rest = buf;
+        self->rest = buf; /* which may be large already */
         return 0;
     }
-    int code = length > MOST_WAITING - weir_buf_readable(self->rest) ? WEIR_ELIMIT : make_own(self);
+    bool is_too_much = waiting > MOST_WAITING || length > MOST_WAITING - waiting;
+    int code = is_too_much ? WEIR_ELIMIT : make_own(self);
     if (code == 0 && weir_buf_reader(self->rest) > weir_buf_readable(self->rest))
         weir_buf_discard_read(self->rest); /* a failure leaves it as it is */
     if (code == 0)

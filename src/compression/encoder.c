@@ -35,9 +35,10 @@ static void fail(weir_ctx *ctx, encoder *self, int code, const char *message)
 
 /* Passing on ----------------------------------------------------------------------------------- */
 
-/* The last buffer carries the promise; without one there is none to carry it, but those before it
- * have gone already, so an empty one does. */
-static void pass_last(weir_ctx *ctx, encoder *self, weir_buf *last, bool has_all)
+/* The last message carries the promise; without one there is none to carry it, but those before it
+ * have gone already, so an empty one does. Nothing that matters happens behind the write: whoever
+ * gets it may write, close the channel, or remove this. */
+static void pass_on(weir_ctx *ctx, encoder *self, weir_buf *last, bool has_all)
 {
     weir_promise *joint = has_all ? self->joint : NULL;
     if (last == NULL && joint == NULL)
@@ -53,23 +54,47 @@ static void pass_last(weir_ctx *ctx, encoder *self, weir_buf *last, bool has_all
         weir_promise_release(joint);
 }
 
+/* Takes the reference to `out`. */
+static int gather(weir_buf **all, weir_buf *out)
+{
+    weir_buf *first = *all;
+    if (first == NULL) {
+        *all = out;
+        return 0;
+    }
+    int code = 0;
+    if (!weir_buf_is_composite(first)) {
+        weir_buf *composite = weir_buf_new_composite();
+        code = composite != NULL ? weir_buf_composite_add(composite, first) : -ENOMEM;
+        if (composite != NULL)
+            *all = composite;
+    }
+    if (code == 0)
+        return weir_buf_composite_add(*all, out);
+    weir_buf_release(out);
+    return code;
+}
+
+/* All that comes of it goes on as one message, when the compressor has come to rest. */
 static void compress(weir_ctx *ctx, encoder *self, weir_buf *in, weir_compress how)
 {
     weir_error error;
-    weir_buf *last = NULL, *out;
+    weir_buf *all = NULL, *out;
     weir_compressed result;
     do {
         result = weir_compressor_run(self->engine, in, how, &out, &error);
-        if (out != NULL && last != NULL)
-            weir_ctx_write(ctx, &last->msg, NULL);
-        last = out != NULL ? out : last;
+        int code = out != NULL ? gather(&all, out) : 0;
+        if (code < 0) {
+            weir_error_set(&error, code, "compressor", "no memory for what was compressed");
+            result = WEIR_COMPRESSED_REFUSED;
+        }
     } while (result == WEIR_COMPRESSED_MORE);
     if (result == WEIR_COMPRESSED_DONE) {
-        pass_last(ctx, self, last, how != WEIR_COMPRESS_SOME);
+        pass_on(ctx, self, all, how != WEIR_COMPRESS_SOME);
         return;
     }
-    if (last != NULL)
-        weir_buf_release(last);
+    if (all != NULL)
+        weir_buf_release(all);
     fail(ctx, self, error.code, error.message);
 }
 
@@ -92,15 +117,16 @@ static int join(weir_ctx *ctx, encoder *self, weir_promise *promise)
 static void finish(weir_ctx *ctx, encoder *self)
 {
     weir_channel *channel = weir_ctx_channel(ctx);
-    if (self->is_ended || self->has_failed || !weir_channel_is_active(channel))
+    if (self->has_failed || !weir_channel_is_active(channel))
         return;
-    self->is_ended = true;
-    self->has_unflushed = false;
-    if (self->joint == NULL)
-        self->joint = weir_channel_promise(channel);
-    compress(ctx, self, NULL, WEIR_COMPRESS_END);
-    if (!self->has_failed)
-        weir_ctx_flush(ctx);
+    if (!self->is_ended) {
+        self->is_ended = true;
+        self->has_unflushed = false;
+        if (self->joint == NULL)
+            self->joint = weir_channel_promise(channel);
+        compress(ctx, self, NULL, WEIR_COMPRESS_END);
+    }
+    weir_ctx_flush(ctx);
 }
 
 /* The handler ---------------------------------------------------------------------------------- */
@@ -162,7 +188,7 @@ static void encoder_flush(weir_ctx *ctx)
     if (has_unflushed && !self->has_failed)
         compress(ctx, self, NULL, WEIR_COMPRESS_FLUSH);
     else if (!self->has_failed)
-        pass_last(ctx, self, NULL, true);
+        pass_on(ctx, self, NULL, true);
     weir_ctx_flush(ctx);
 }
 

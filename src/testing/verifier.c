@@ -7,6 +7,7 @@
 #include <weir/channel.h>
 #include <weir/decoder.h>
 #include <weir/embedded.h>
+#include <weir/leak.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -154,13 +155,14 @@ static size_t next_piece(verifier *self, const feeding *way, size_t at)
     return wanted < piece ? wanted : piece;
 }
 
-/* On the channel's loop. */
+/* On the channel's loop. A decoder that has left, or closed the channel, has cost what it had. */
 static int get_looked_at(void *arg)
 {
     verifier *self = arg;
     const weir_ctx *ctx = weir_pipeline_ctx(weir_embedded_pipeline(self->embedded),
                                             self->config->decoder);
-    self->looked_at = ctx != NULL ? ((const weir_decoder *)weir_ctx_state(ctx))->looked_at : 0;
+    if (ctx != NULL)
+        self->looked_at = ((const weir_decoder *)weir_ctx_state(ctx))->looked_at;
     return 0;
 }
 
@@ -171,9 +173,9 @@ static void feed(verifier *self, const feeding *way)
         piece = next_piece(self, way, at);
         if (weir_embedded_write_inbound_bytes(self->embedded, input + at, piece) == WEIR_ECLOSED)
             break; /* the decoder has had enough */
+        if (self->config->decoder != NULL)
+            weir_embedded_call(self->embedded, get_looked_at, self);
     }
-    if (self->config->decoder != NULL)
-        weir_embedded_call(self->embedded, get_looked_at, self);
     if (way->has_closed)
         weir_embedded_end_inbound(self->embedded, 0);
 }
@@ -305,6 +307,9 @@ int weir_verify(const weir_verifier_config *config, weir_verifier_report *report
 {
     if (config == NULL || config->init == NULL || (config->input == NULL && config->length > 0))
         return weir_error_set(error, -EINVAL, "verifier", "there is no input, or no `init`");
+    weir_leak_mode mode = weir_leak_get_mode();
+    if (!config->is_brief)
+        weir_leak_set_mode(WEIR_LEAK_ALL); /* also in builds that do not look for leaks */
     verifier self = { .config = config, .chance = config->seed, .error = error };
     self.expected = weir_buf_new(0);
     self.found = weir_buf_new(0);
@@ -313,6 +318,7 @@ int weir_verify(const weir_verifier_config *config, weir_verifier_report *report
                    : weir_error_set(error, -ENOMEM, "verifier", "no memory");
     weir_buf_release(self.expected);
     weir_buf_release(self.found);
+    weir_leak_set_mode(mode);
     if (report != NULL)
         *report = self.report;
     return code;

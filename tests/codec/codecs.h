@@ -89,10 +89,33 @@ static inline void codec_expect_error(weir_embedded *embedded, int code, const c
     assert_string_equal(error.message, text);
 }
 
+/* Takes the codec out when it hears of an error. */
+static inline void codec_remover_on_error(weir_ctx *ctx, const weir_error *error)
+{
+    weir_pipeline_remove(weir_ctx_pipeline(ctx), "codec");
+    weir_ctx_fire_error(ctx, error);
+}
+
+static const weir_handler_type codec_remover = { .name = "remover",
+                                                 .on_error = codec_remover_on_error };
+
+/* Bytes are missing behind what is refused: the channel is closed even when whoever hears of it
+ * takes the codec out. */
+static inline void codec_closes_although_removed(weir_embedded *embedded, weir_msg *msg, int code)
+{
+    weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
+    assert_int_equal(weir_pipeline_add_last(pipeline, "remover", &codec_remover, NULL), 0);
+    assert_int_equal(weir_embedded_write_inbound(embedded, msg), code);
+    assert_true(weir_embedded_take_error(embedded, NULL));
+    assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
+    assert_int_equal(weir_embedded_inbound_count(embedded), 0);
+    codec_end(embedded);
+}
+
 /* However the bytes come, the same comes of them: so many messages and errors. */
-static inline void codec_verify(const weir_handler_type *type, const void *config,
-                                const void *input, size_t length, unsigned messages,
-                                unsigned errors)
+static inline void codec_verify_how(const weir_handler_type *type, const void *config,
+                                    const void *input, size_t length, unsigned messages,
+                                    unsigned errors, bool is_brief)
 {
     codec self = { type, config };
     weir_verifier_config verified = {
@@ -102,6 +125,7 @@ static inline void codec_verify(const weir_handler_type *type, const void *confi
         .length = length,
         .decoder = "codec",
         .random_cuts = 8,
+        .is_brief = is_brief,
     };
     weir_verifier_report report;
     weir_error error;
@@ -109,6 +133,21 @@ static inline void codec_verify(const weir_handler_type *type, const void *confi
         fail_msg("%s", error.message);
     assert_int_equal(report.messages, messages);
     assert_int_equal(report.errors, errors);
+}
+
+static inline void codec_verify(const weir_handler_type *type, const void *config,
+                                const void *input, size_t length, unsigned messages,
+                                unsigned errors)
+{
+    codec_verify_how(type, config, input, length, messages, errors, false);
+}
+
+/* For long inputs, whose cost shows. */
+static inline void codec_verify_briefly(const weir_handler_type *type, const void *config,
+                                        const void *input, size_t length, unsigned messages,
+                                        unsigned errors)
+{
+    codec_verify_how(type, config, input, length, messages, errors, true);
 }
 
 #endif

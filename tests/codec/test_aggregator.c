@@ -65,7 +65,8 @@ typedef struct post {
     int code;      /* that `finish` fails with */
     bool is_empty; /* it makes nothing */
     int starts, oversizes;
-    char in_start, in_oversize; /* c: closes, r: removes the handler, w: writes, f: fails */
+    char in_start, in_oversize; /* c: closes, r: removes the handler, w: writes, f: fails, n: reads
+                                   the start of the next one */
     bool has_no_oversize;
     weir_group *group;
     uint64_t copied;
@@ -114,6 +115,8 @@ static void act(weir_ctx *ctx, char what)
         weir_ctx_remove(ctx);
     if (what == 'f')
         weir_ctx_fail(ctx, -EPERM, "not here");
+    if (what == 'n') /* the next one begins, once */
+        weir_pipeline_fire_read(weir_ctx_pipeline(ctx), part_of(WEIR_PART_START, "12345"));
     if (what == 'w')
         weir_ctx_write_and_flush(ctx, weir_buf_msg(weir_buf_from("answer", 6)), NULL);
 }
@@ -130,8 +133,8 @@ static void letter_on_oversize(weir_ctx *ctx, const weir_msg *start)
 {
     post *office = weir_ctx_arg(ctx);
     assert_non_null(start);
-    office->oversizes++;
-    act(ctx, office->in_oversize);
+    char what = office->oversizes++ > 0 && office->in_oversize == 'n' ? 0 : office->in_oversize;
+    act(ctx, what);
 }
 
 static const weir_aggregator_type letters = {
@@ -415,6 +418,14 @@ static void too_much_closes(void **state)
     }
 }
 
+static void what_is_refused_closes_whoever_is_removed(void **state)
+{
+    (void)state;
+    post office = { .limits = { .max_bytes = 4 } };
+    codec_closes_although_removed(open_post(&office), part_of(WEIR_PART_ALL, "12345"), WEIR_ELIMIT);
+    codec_closes_although_removed(open_post(&office), part_of(WEIR_PART_LAST, ""), -EPROTO);
+}
+
 /* What is read between the refusal and the end of the channel does not go on. */
 static void burst_on_read(weir_ctx *ctx, weir_msg *msg)
 {
@@ -671,6 +682,8 @@ static void reader_on_read(weir_ctx *ctx, weir_msg *msg)
         weir_ctx_close(ctx, NULL);
     if (self->what == 'r')
         weir_pipeline_remove(pipeline, "codec");
+    if (self->what == 's' && self->depth++ == 0)
+        weir_pipeline_fire_read(pipeline, part_of(WEIR_PART_START, "12345"));
     if (self->what == 'n' && self->depth++ < 3) {
         weir_pipeline_fire_read(pipeline, part_of(WEIR_PART_START, "12"));
         weir_pipeline_fire_read(pipeline, part_of(WEIR_PART_LAST, "34567"));
@@ -692,6 +705,33 @@ static void everything_is_allowed_to_who_gets_it(void **state)
         feed(embedded, WEIR_PART_LAST, is_truncated ? "345" : "34");
         assert_int_equal(self.letters, self.what == 'n' ? 4 : 1);
         codec_end(embedded);
+    }
+}
+
+/* The next message comes while the last part of one is found too long, and is too long itself: the
+ * rest of that is skipped, not that of the first. */
+static void the_next_one_may_come_while_one_is_too_long(void **state)
+{
+    (void)state;
+    for (weir_aggregator_oversize oversize = WEIR_AGGREGATOR_SKIP;
+         oversize <= WEIR_AGGREGATOR_TRUNCATE; oversize++) {
+        bool is_truncated = oversize == WEIR_AGGREGATOR_TRUNCATE;
+        for (int is_all = 0; is_all <= 1; is_all++) {
+            post office = { .limits = { 4, oversize, 0 }, .in_oversize = 'n' };
+            reader self = { .what = is_truncated ? 's' : 0 };
+            weir_embedded *embedded = open_post(&office);
+            weir_pipeline_add_last(weir_embedded_pipeline(embedded), "reader", &reader_handler,
+                                   &self);
+            if (!is_all)
+                feed(embedded, WEIR_PART_START, "12");
+            feed(embedded, is_all ? WEIR_PART_ALL : WEIR_PART_LAST, "34567");
+            feed(embedded, WEIR_PART_CONTENT, "rest of the second");
+            feed(embedded, WEIR_PART_LAST, "and its end");
+            feed(embedded, WEIR_PART_ALL, "next");
+            assert_int_equal(self.letters, is_truncated ? 3 : 1);
+            assert_int_equal(office.oversizes, is_truncated ? 0 : 2);
+            codec_end(embedded);
+        }
     }
 }
 
@@ -897,6 +937,7 @@ int main(void)
         weir_case(pieces_are_limited),
         weir_case(the_limit_is_what_fits),
         weir_case(too_much_closes),
+        weir_case(what_is_refused_closes_whoever_is_removed),
         weir_case(behind_what_is_refused_nothing_goes_on),
         weir_case(too_much_is_skipped_and_answered),
         weir_case(behind_what_is_skipped_a_start_may_come),
@@ -910,6 +951,7 @@ int main(void)
         weir_case(what_cannot_be_put_together_is_told),
         weir_case(everything_is_allowed_in_the_callbacks),
         weir_case(everything_is_allowed_to_who_gets_it),
+        weir_case(the_next_one_may_come_while_one_is_too_long),
         weir_case(it_can_have_an_executor_of_its_own),
         weir_case(it_reads_until_there_is_one),
         weir_case(however_the_bytes_come_the_same_comes_of_them),

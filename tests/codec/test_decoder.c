@@ -2,7 +2,11 @@
 /* The base of decoders, with a decoder as small as they come: a byte says how many follow. */
 #include "codecs.h"
 
+#include "exec/executors.h"
+#include "testing/random.h"
+
 #include <weir/decoder.h>
+#include <weir/delimiter.h>
 
 /* A byte that says how many follow; '!' refuses, '?' complains and skips a byte, '#' is a bug. */
 typedef struct frames {
@@ -163,6 +167,38 @@ static void what_is_refused_closes(void **state)
     assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
     assert_int_equal(weir_embedded_inbound_count(embedded), 0);
     codec_end(embedded);
+}
+
+static void what_is_refused_closes_whoever_is_removed(void **state)
+{
+    (void)state;
+    codec_closes_although_removed(codec_new(&frames_handler, NULL), &weir_buf_from("!\1b", 3)->msg,
+                                  -EBADMSG);
+    weir_buf *pieces = weir_buf_new_composite();
+    weir_buf_composite_add(pieces, weir_buf_from("\1a", 2));
+    weir_embedded *embedded = codec_new(&frames_handler, NULL);
+    harness_fail_nth("pool", 1, -ENOMEM);
+    codec_closes_although_removed(embedded, &pieces->msg, -ENOMEM);
+    harness_fail_end();
+}
+
+/* Then what is behind the complaint goes on as it is. */
+static void who_is_removed_by_a_complaint_hands_the_rest_on(void **state)
+{
+    (void)state;
+    for (int straddles = 0; straddles <= 1; straddles++) {
+        weir_embedded *embedded = codec_new(&frames_handler, NULL);
+        weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
+        assert_int_equal(weir_pipeline_add_last(pipeline, "remover", &codec_remover, NULL), 0);
+        weir_embedded_write_inbound_bytes(embedded, "\2ab?\2cd", straddles ? 2 : 7);
+        if (straddles)
+            weir_embedded_write_inbound_bytes(embedded, "b?\2cd", 5);
+        codec_expect_error(embedded, -EILSEQ, "a question (at byte 3 of the stream)");
+        codec_expect_text(embedded, "ab");
+        codec_expect_text(embedded, "\2cd");
+        assert_true(weir_channel_is_open(weir_embedded_channel(embedded)));
+        codec_end(embedded);
+    }
 }
 
 static void behind_a_complaint_it_goes_on(void **state)
@@ -342,6 +378,23 @@ static void the_end_can_make_a_message(void **state)
     }
 }
 
+/* Without memory nobody can tell what the end makes of it: that is no clean end. */
+static void an_end_without_memory_is_told(void **state)
+{
+    (void)state;
+    for (int is_half = 0; is_half <= 1; is_half++) {
+        weir_embedded *embedded = embedded_with(add_rest, is_half ? &is_half : NULL);
+        write_text(embedded, "abc");
+        harness_fail_nth("pool", 1, -ENOMEM);
+        weir_embedded_end_inbound(embedded, 0);
+        assert_int_equal(harness_fail_end(), 1);
+        codec_expect_error(embedded, -ENOMEM, "no memory for what was read");
+        assert_int_equal(weir_embedded_inbound_count(embedded), 0);
+        assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
+        codec_end(embedded);
+    }
+}
+
 /* Takes digits as they come and remembers their sum, which a line's end makes a message of; at the
  * end of the stream, two. */
 typedef struct summer {
@@ -422,9 +475,10 @@ static void bytes_can_be_taken_as_they_come(void **state)
 
 /* What happens when the message "x" comes. */
 typedef struct middle {
-    enum { REMOVE, READ, READ_TOO_MUCH, CLOSE } what;
+    enum { REMOVE, REPLACE, READ, READ_TOO_MUCH, CLOSE } what;
     weir_pipeline *pipeline;
-    int reads;
+    weir_delimited *lines;
+    const weir_decoder_type *type; /* NULL: copying */
 } middle;
 
 static void read_more(middle *self)
@@ -448,6 +502,10 @@ static void middle_on_read(weir_ctx *ctx, weir_msg *msg)
     weir_ctx_fire_read(ctx, msg);
     if (is_it && self->what == REMOVE)
         assert_int_equal(weir_pipeline_remove(self->pipeline, "frames"), 0);
+    if (is_it && self->what == REPLACE)
+        assert_int_equal(weir_pipeline_replace(self->pipeline, "frames", "lines",
+                                               &weir_line_decoder, self->lines),
+                         0);
     if (is_it && (self->what == READ || self->what == READ_TOO_MUCH))
         read_more(self);
     if (is_it && self->what == CLOSE)
@@ -460,7 +518,7 @@ static int add_middle(weir_channel *channel, void *arg)
 {
     middle *self = arg;
     self->pipeline = weir_channel_pipeline(channel);
-    int code = add_frames(channel, NULL);
+    int code = add_frames(channel, (void *)self->type);
     return code < 0 ? code : weir_pipeline_add_last(self->pipeline, "middle", &middle_handler, arg);
 }
 
@@ -483,6 +541,56 @@ static void who_is_removed_hands_the_rest_on(void **state)
     codec_expect_text(embedded, "x");
     codec_expect_text(embedded, "\2bc");
     codec_end(embedded);
+}
+
+/* A byte is a message when two more are there. */
+static weir_decoded decode_ahead(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    weir_buf *byte;
+    if (weir_buf_readable(in) < 3)
+        return WEIR_DECODED_NOTHING;
+    if (weir_buf_read_slice(in, 1, &byte) < 0)
+        return weir_decoder_refuse(ctx, -ENOMEM, "no memory");
+    *out = &byte->msg;
+    return WEIR_DECODED_MESSAGE;
+}
+
+/* What is left of an earlier read goes on together with the next one, and each byte once. */
+static void who_is_removed_looking_ahead_hands_the_rest_on(void **state)
+{
+    (void)state;
+    for (int chains = 0; chains <= 1; chains++) {
+        weir_decoder_type type = { .decode = decode_ahead,
+                                   .cumulation = chains ? WEIR_CUMULATION_CHAIN
+                                                        : WEIR_CUMULATION_COPY };
+        middle self = { .what = REMOVE, .type = &type };
+        weir_embedded *embedded = embedded_with(add_middle, &self);
+        write_text(embedded, "xb");
+        assert_int_equal(weir_embedded_inbound_count(embedded), 0);
+        write_text(embedded, "cd");
+        codec_expect_text(embedded, "x");
+        codec_expect_text(embedded, "bcd");
+        codec_end(embedded);
+    }
+}
+
+/* Another protocol from here on. */
+static void the_rest_goes_to_the_one_in_its_place(void **state)
+{
+    (void)state;
+    weir_delimited lines = { .max_length = 10 };
+    for (size_t cut = 1; cut < 9; cut++) {
+        middle self = { .what = REPLACE, .lines = &lines };
+        weir_embedded *embedded = embedded_with(add_middle, &self);
+        assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\1a\1xbc\nd\n", cut), 0);
+        assert_int_equal(
+            weir_embedded_write_inbound_bytes(embedded, "\1a\1xbc\nd\n" + cut, 9 - cut), 0);
+        codec_expect_text(embedded, "a");
+        codec_expect_text(embedded, "x");
+        codec_expect_text(embedded, "bc");
+        codec_expect_text(embedded, "d");
+        codec_end(embedded);
+    }
 }
 
 static int remove_frames(void *arg)
@@ -563,6 +671,33 @@ static void in_single_mode_each_read_gives_one(void **state)
     codec_end(embedded);
 }
 
+/* What waits for its read is no message that is too long, but not without a limit either. */
+static void in_single_mode_what_waits_has_a_limit(void **state)
+{
+    (void)state;
+    char bytes[2 * 32000];
+    for (size_t at = 0; at < sizeof bytes; at += 2)
+        memcpy(bytes + at, "\1x", 2);
+    for (int kind = 0; kind < 4; kind++) {
+        weir_embedded *embedded = embedded_with(add_frames, kind & 1 ? &chaining : &copying);
+        weir_embedded_call(embedded, set_single, weir_embedded_pipeline(embedded));
+        assert_int_equal(weir_embedded_write_inbound_bytes(embedded, bytes, sizeof bytes), 0);
+        if (kind & 2) { /* as much as there is room for, which is 64 KiB */
+            assert_int_equal(weir_embedded_write_inbound_bytes(embedded, bytes, 1540), 0);
+            assert_int_equal(drain(embedded), 2);
+            weir_embedded_end_inbound(embedded, 0);
+            assert_int_equal(drain(embedded), (sizeof bytes + 1540) / 2 - 2);
+        } else {
+            assert_int_equal(weir_embedded_write_inbound_bytes(embedded, bytes, 1542), WEIR_ELIMIT);
+            codec_expect_error(embedded, WEIR_ELIMIT,
+                               "no room for the 65538 bytes that wait to be decoded (at byte 4 of "
+                               "the stream)");
+            assert_int_equal(drain(embedded), 2);
+        }
+        codec_end(embedded);
+    }
+}
+
 static int set_single_and_no_reads(weir_channel *channel, void *arg)
 {
     weir_channel_set_option(channel, WEIR_OPTION_AUTO_READ, false, NULL);
@@ -583,6 +718,153 @@ static void a_request_to_read_lasts_until_there_is_a_message(void **state)
     assert_false(weir_embedded_is_reading(embedded));
     codec_expect_text(embedded, "ab");
     codec_end(embedded);
+}
+
+/* Whoever gets the messages does anything in between, by chance: reads what comes next at once,
+ * puts another decoder in the place of this one, takes it out, keeps the message, asks for single
+ * ones. What it sees is written down as it was sent. */
+typedef struct chaos {
+    weir_pipeline *pipeline;
+    uint64_t chance;
+    char sent[1100];
+    size_t length, fed;
+    weir_buf *seen;
+    weir_msg *held[16];
+    size_t held_count;
+    int depth;
+    bool is_removed;
+} chaos;
+
+static size_t choose(chaos *self, size_t count)
+{
+    return (size_t)(weir__random_next(&self->chance) % count);
+}
+
+static weir_msg *next_read(chaos *self)
+{
+    size_t length = 1 + choose(self, 40), left = self->length - self->fed;
+    length = length < left ? length : left;
+    weir_buf *read = weir_buf_new(length * (1 + 9 * choose(self, 2)));
+    weir_buf_write_bytes(read, self->sent + self->fed, length);
+    self->fed += length;
+    return &read->msg;
+}
+
+static void chaos_write_down(chaos *self, const weir_buf *buf)
+{
+    weir_buf *copy;
+    size_t length = weir_buf_readable(buf);
+    if (!self->is_removed)
+        weir_buf_write_u8(self->seen, (uint8_t)length);
+    assert_int_equal(weir_buf_copy(buf, weir_buf_reader(buf), length, &copy), 0);
+    weir_buf_write_buf(self->seen, copy, length);
+    weir_buf_release(copy);
+}
+
+static void chaos_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    chaos *self = weir_ctx_arg(ctx);
+    const weir_decoder_type *type = choose(self, 2) ? &chaining : &copying;
+    size_t what = choose(self, 24);
+    chaos_write_down(self, weir_buf_from_msg(msg));
+    if (self->held_count < 16 && choose(self, 3) == 0)
+        self->held[self->held_count++] = msg;
+    else
+        weir_msg_release(msg);
+    if (what < 6 && self->depth < 5 && self->fed < self->length) {
+        self->depth++;
+        weir_pipeline_fire_read(self->pipeline, next_read(self));
+        self->depth--;
+    } else if (what < 8 && !self->is_removed) {
+        assert_int_equal(weir_pipeline_replace(self->pipeline, "frames", "frames", &frames_handler,
+                                               (void *)type),
+                         0);
+    } else if (what < 9 && !self->is_removed) {
+        self->is_removed = true;
+        assert_int_equal(weir_pipeline_remove(self->pipeline, "frames"), 0);
+    } else if (what < 11 && !self->is_removed) {
+        weir_decoder_set_single(weir_ctx_state(weir_pipeline_ctx(self->pipeline, "frames")),
+                                choose(self, 2));
+    }
+}
+
+static const weir_handler_type chaos_handler = { .name = "chaos", .on_read = chaos_on_read };
+
+static int add_chaos(weir_channel *channel, void *arg)
+{
+    chaos *self = arg;
+    self->pipeline = weir_channel_pipeline(channel);
+    int code = add_frames(channel, (void *)(choose(self, 2) ? &chaining : &copying));
+    return code < 0 ? code : weir_pipeline_add_last(self->pipeline, NULL, &chaos_handler, self);
+}
+
+static void nothing_is_lost_whatever_happens_meanwhile(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 100; seed++) {
+        chaos self = { .chance = seed, .seen = weir_buf_new(0) };
+        while (self.length < 1000) {
+            size_t length = choose(&self, 10) == 0 ? 64 + choose(&self, 36) : choose(&self, 30);
+            self.sent[self.length++] = (char)length; /* not one that complains or refuses */
+            for (size_t i = 0; i < length; i++)
+                self.sent[self.length++] = (char)('a' + choose(&self, 26));
+        }
+        weir_embedded *embedded = embedded_with(add_chaos, &self);
+        while (self.fed < self.length)
+            assert_int_equal(weir_embedded_write_inbound(embedded, next_read(&self)), 0);
+        assert_int_equal(weir_embedded_end_inbound(embedded, 0), 0);
+        codec_check_bytes(&self.seen->msg, self.sent, self.length);
+        while (self.held_count > 0)
+            weir_msg_release(self.held[--self.held_count]);
+        codec_end(embedded);
+    }
+}
+
+/* Elsewhere ------------------------------------------------------------------------------------ */
+
+static int add_frames_elsewhere(weir_channel *channel, void *arg)
+{
+    weir_handler_config config = { .type = &frames_handler, .name = "frames", .group = arg };
+    config.place = WEIR_PLACE_LAST;
+    return weir_pipeline_add(weir_channel_pipeline(channel), &config, NULL);
+}
+
+static void wait_for_text(weir_embedded *embedded, const char *text)
+{
+    while (weir_embedded_inbound_count(embedded) == 0)
+        weir_embedded_run(embedded);
+    codec_expect_text(embedded, text);
+}
+
+static void it_can_have_an_executor_of_its_own(void **state)
+{
+    (void)state;
+    weir_group *group = new_group_of(1);
+    for (int is_removed = 0; is_removed <= 1; is_removed++) {
+        weir_error error = { 0 };
+        weir_embedded *embedded = embedded_with(add_frames_elsewhere, group);
+        for (int i = 0; i < 50; i++)
+            for (const char *at = "\3abc\2de"; *at != '\0'; at += at[1] != '\0' ? 2 : 1)
+                weir_embedded_write_inbound_bytes(embedded, at, at[1] != '\0' ? 2 : 1);
+        write_text(embedded, "\4fg");
+        if (is_removed)
+            weir_pipeline_remove(weir_embedded_pipeline(embedded), "frames");
+        for (int i = 0; i < 50; i++) {
+            wait_for_text(embedded, "abc");
+            wait_for_text(embedded, "de");
+        }
+        if (is_removed)
+            wait_for_text(embedded, "\4fg"); /* the rest, as it is */
+        else
+            weir_embedded_write_inbound_bytes(embedded, "hi!", 3);
+        if (!is_removed)
+            wait_for_text(embedded, "fghi");
+        while (!is_removed && !weir_embedded_take_error(embedded, &error))
+            weir_embedded_run(embedded);
+        assert_int_equal(error.code, is_removed ? 0 : -EBADMSG);
+        weir_embedded_free(embedded);
+    }
+    end_group(group);
 }
 
 /* Verified ------------------------------------------------------------------------------------- */
@@ -645,23 +927,31 @@ typedef enum wrong {
     LOOKS_BACK,
     WHOLE_READS,
     LOSES_STATE,
+    LOOKS_BACK_AND_REFUSES,
+    LEAKS,
     DROPS_GOOD_BYTES, /* that came together with a bad one */
     REFUSES_SELDOM,   /* only when it came behind another one */
 } wrong;
+
+static weir_buf *leaked;
 
 static weir_decoded decode_wrongly(weir_ctx *ctx, weir_buf *in, weir_msg **out)
 {
     const wrong *what = weir_ctx_arg(ctx);
     weir_buf *frame;
     int64_t at = weir_buf_find(in, weir_buf_reader(in), weir_buf_readable(in), '\n');
-    if (*what == LOOKS_BACK)
+    if (*what == LOOKS_BACK || *what == LOOKS_BACK_AND_REFUSES)
         weir_decoder_looked(weir_ctx_state(ctx), weir_buf_readable(in));
+    if (*what == LOOKS_BACK_AND_REFUSES && at == 500)
+        return weir_decoder_refuse(ctx, -EBADMSG, "a bad line");
     if (at < 0 && *what == LOSES_STATE)
         weir_buf_skip(in, weir_buf_readable(in)); /* and forgets it */
     if (at < 0 && (*what != WHOLE_READS || weir_buf_readable(in) == 0))
         return WEIR_DECODED_NOTHING;
     size_t length = at < 0 ? weir_buf_readable(in) : (size_t)at + 1 - weir_buf_reader(in);
     assert_int_equal(weir_buf_read_slice(in, length, &frame), 0);
+    if (*what == LEAKS && leaked == NULL)
+        leaked = weir_buf_retain(frame);
     *out = &frame->msg;
     return WEIR_DECODED_MESSAGE;
 }
@@ -747,10 +1037,28 @@ static void the_verifier_finds_what_is_wrong(void **state)
     assert_int_equal(verify_wrong(WHOLE_READS, 8, &error), -EBADMSG);
     assert_int_equal(verify_wrong(LOSES_STATE, 8, &error), -EBADMSG);
     assert_non_null(strstr(error.message, "byte by byte, closed after"));
+    assert_int_equal(verify_wrong(LOOKS_BACK_AND_REFUSES, 501, &error), WEIR_ELIMIT);
     assert_int_equal(weir_verify(NULL, NULL, &error), -EINVAL);
     assert_int_equal(
         weir_verify(&(weir_verifier_config){ .init = add_frames, .length = 1 }, NULL, &error),
         -EINVAL);
+}
+
+/* Also where leaks are not looked for otherwise. */
+static void the_verifier_finds_leaks(void **state)
+{
+    (void)state;
+    weir_leak_mode mode = weir_leak_get_mode();
+    for (int is_off = 0; is_off <= 1; is_off++) {
+        weir_error error;
+        weir_leak_set_mode(is_off ? WEIR_LEAK_OFF : mode);
+        assert_int_equal(verify_wrong(LEAKS, 8, &error), -EEXIST);
+        assert_non_null(strstr(error.message, "left alive"));
+        assert_int_equal(weir_leak_get_mode(), is_off ? WEIR_LEAK_OFF : mode);
+        weir_buf_release(leaked);
+        leaked = NULL;
+    }
+    weir_leak_set_mode(mode);
 }
 
 /* Two decoders, one behind the other, a message of the second in several of the first. */
@@ -852,23 +1160,32 @@ int main(void)
         weir_case(few_bytes_do_not_keep_a_large_buffer),
         weir_case(what_is_no_buffer_passes),
         weir_case(what_is_refused_closes),
+        weir_case(what_is_refused_closes_whoever_is_removed),
+        weir_case(who_is_removed_by_a_complaint_hands_the_rest_on),
         weir_case(behind_a_complaint_it_goes_on),
         weir_case(a_message_has_a_limit),
         weir_case(a_decoder_that_stands_still_is_stopped),
         weir_case(messages_without_bytes_are_counted),
         weir_case(an_end_inside_a_message_is_told),
         weir_case(the_end_can_make_a_message),
+        weir_case(an_end_without_memory_is_told),
         weir_case(bytes_can_be_taken_as_they_come),
         weir_case(who_is_removed_hands_the_rest_on),
+        weir_case(who_is_removed_looking_ahead_hands_the_rest_on),
+        weir_case(the_rest_goes_to_the_one_in_its_place),
         weir_case(what_is_kept_goes_on_when_it_is_removed_between_reads),
         weir_case(what_comes_meanwhile_is_next),
         weir_case(what_comes_meanwhile_has_a_limit),
         weir_case(messages_of_a_read_come_although_one_closes),
         weir_case(in_single_mode_each_read_gives_one),
+        weir_case(in_single_mode_what_waits_has_a_limit),
         weir_case(a_request_to_read_lasts_until_there_is_a_message),
+        weir_case(nothing_is_lost_whatever_happens_meanwhile),
+        weir_case(it_can_have_an_executor_of_its_own),
         weir_case(however_the_bytes_come),
         weir_case(a_long_input_costs_in_proportion),
         weir_case(the_verifier_finds_what_is_wrong),
+        weir_case(the_verifier_finds_leaks),
         weir_case(the_verifier_knows_streams),
         weir_case(decoders_stand_behind_each_other),
         weir_case(reads_stay_as_they_are),

@@ -206,6 +206,27 @@ static void what_makes_no_sense_is_refused(void **state)
     codec_is_refused(&weir_line_decoder, &(weir_delimited){ .ends = good, .end_count = 1 });
 }
 
+/* Byte by byte as well, also while it is skipped. */
+static void long_frames_are_looked_at_once(void **state)
+{
+    (void)state;
+    static const weir_delimiter ends[] = { WEIR_DELIMITER("--END--"), WEIR_DELIMITER(";") };
+    char bytes[600];
+    memset(bytes, '-', sizeof bytes);
+    bytes[sizeof bytes - 1] = ';';
+    for (int is_skipped = 0; is_skipped <= 1; is_skipped++) {
+        weir_delimited frames = { .max_length = is_skipped ? 4 : sizeof bytes,
+                                  .oversize = WEIR_OVERSIZE_SKIP,
+                                  .ends = ends,
+                                  .end_count = 2 };
+        codec_verify_briefly(&weir_delimiter_decoder, &frames, bytes, sizeof bytes, !is_skipped,
+                             (unsigned)is_skipped);
+    }
+    bytes[sizeof bytes - 1] = '\n';
+    codec_verify_briefly(&weir_line_decoder, &(weir_delimited){ .max_length = sizeof bytes }, bytes,
+                         sizeof bytes, 1, 0);
+}
+
 /* A buffer of several pieces is the same as one of one. */
 static void pieces_are_put_together(void **state)
 {
@@ -242,6 +263,7 @@ int main(void)
         weir_case(of_several_ends_that_counts_which_is_complete_first),
         weir_case(ends_overlap_with_what_is_skipped),
         weir_case(what_makes_no_sense_is_refused),
+        weir_case(long_frames_are_looked_at_once),
         weir_case(pieces_are_put_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

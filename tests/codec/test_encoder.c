@@ -2,6 +2,7 @@
 /* Encoders and converters. */
 #include "codecs.h"
 
+#include <weir/decoder.h>
 #include <weir/encoder.h>
 
 #include <stdlib.h>
@@ -175,12 +176,53 @@ static void what_cannot_be_converted_is_told(void **state)
     codec_end(embedded);
 }
 
+/* A codec is both: points as bytes on one side of it, as points on the other. */
+static weir_decoded decode_point(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    uint32_t x, y;
+    (void)ctx;
+    if (weir_buf_readable(in) < 8)
+        return WEIR_DECODED_NOTHING;
+    weir_buf_read_u32(in, &x);
+    weir_buf_read_u32(in, &y);
+    *out = new_point(x, y);
+    return WEIR_DECODED_MESSAGE;
+}
+
+static void point_added(weir_ctx *ctx)
+{
+    static const weir_decoder_type type = { .decode = decode_point, .max_message = 8 };
+    weir_decoder_init(weir_ctx_state(ctx), &type);
+}
+
+static const weir_handler_type point_codec = {
+    .name = "points",
+    .state_size = sizeof(weir_decoder),
+    .added = point_added,
+    WEIR_DECODER_CALLBACKS,
+    .write = point_write,
+};
+
+static void a_codec_decodes_and_encodes(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = codec_new(&point_codec, NULL);
+    assert_int_equal(weir_embedded_write_outbound(embedded, new_point(1, 2)), 0);
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\0\0\0\3\0", 5), 0);
+    assert_int_equal(weir_embedded_inbound_count(embedded), 0);
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\0\0\4", 3), 0);
+    codec_expect_written(embedded, "\0\0\0\1\0\0\0\2", 8);
+    expect_point(weir_embedded_read_inbound(embedded), 3, 4);
+    codec_end(embedded);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         weir_case(messages_become_bytes),          weir_case(what_cannot_be_encoded_closes),
         weir_case(a_promise_hears_of_it_instead),  weir_case(without_memory_the_write_fails),
         weir_case(messages_become_other_messages), weir_case(what_cannot_be_converted_is_told),
+        weir_case(a_codec_decodes_and_encodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

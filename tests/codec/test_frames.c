@@ -2,7 +2,10 @@
 /* Frames of a fixed length, and behind a varint. */
 #include "codecs.h"
 
+#include <weir/delimiter.h>
 #include <weir/fixed_length.h>
+#include <weir/json.h>
+#include <weir/length_field.h>
 #include <weir/varint.h>
 
 /* Fixed length --------------------------------------------------------------------------------- */
@@ -114,12 +117,60 @@ static void varints_are_prepended(void **state)
     }
 }
 
+/* All of them ---------------------------------------------------------------------------------- */
+
+/* Each allocation fails once: all three frames come, or what is missing is told and the channel is
+ * closed. */
+static void without_memory_they_say_so(void **state)
+{
+    (void)state;
+    static const weir_fixed_length fixed = { .length = 4 };
+    static const weir_varint varint = { .max_frame = 10 };
+    static const weir_length_field field = { .max_frame = 10, .width = 1 };
+    static const weir_delimited lines = { .max_length = 10 };
+    static const weir_json json = { .max_length = 10 };
+    static const struct {
+        const weir_handler_type *type;
+        const void *config;
+        const char *bytes;
+    } rows[] = {
+        { &weir_fixed_length_decoder, &fixed, "abcdefghijkl" },
+        { &weir_varint_decoder, &varint, "\3abc\3def\3ghi" },
+        { &weir_length_field_decoder, &field, "\3abc\3def\3ghi" },
+        { &weir_line_decoder, &lines, "abc\ndef\nghi\n" },
+        { &weir_json_decoder, &json, "{12}{34}{56}" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        unsigned failed = 0;
+        for (unsigned nth = 1, calls = 1; calls >= nth - 1; nth++) { /* until it fails no more */
+            weir_embedded *embedded = codec_new(rows[i].type, rows[i].config);
+            weir_buf *reads[] = { weir_buf_from(rows[i].bytes, 6),
+                                  weir_buf_from(rows[i].bytes + 6, 6) };
+            size_t frames = 0;
+            harness_fail_nth("pool", nth, -ENOMEM);
+            for (int n = 0; n < 2; n++)
+                weir_embedded_write_inbound(embedded, &reads[n]->msg);
+            calls = harness_fail_end();
+            for (weir_msg *msg; (msg = weir_embedded_read_inbound(embedded)) != NULL; frames++)
+                weir_msg_release(msg);
+            weir_error error = { 0 };
+            bool has_failed = weir_embedded_take_error(embedded, &error);
+            assert_int_equal(error.code, has_failed ? -ENOMEM : 0);
+            assert_true(has_failed ? frames < 3 : frames == 3);
+            assert_int_equal(weir_channel_is_open(weir_embedded_channel(embedded)), !has_failed);
+            failed += has_failed;
+            codec_end(embedded);
+        }
+        assert_true(failed >= 3);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         weir_case(all_frames_are_as_long), weir_case(lengths_are_varints),
         weir_case(lengths_have_32_bits),   weir_case(long_ones_can_be_skipped),
-        weir_case(varints_are_prepended),
+        weir_case(varints_are_prepended),  weir_case(without_memory_they_say_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

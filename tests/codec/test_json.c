@@ -104,6 +104,40 @@ static void depth_costs_nothing(void **state)
     free(text);
 }
 
+/* Opened, and never closed: kept up to the limit, and told when the stream ends. */
+static void what_is_only_opened_is_no_object(void **state)
+{
+    (void)state;
+    enum { DEPTH = 100000 };
+    char *text = malloc(DEPTH);
+    memset(text, '{', DEPTH);
+    for (int is_above = 0; is_above <= 1; is_above++) {
+        weir_json json = { .max_length = DEPTH - (size_t)is_above };
+        weir_embedded *embedded = codec_new(&weir_json_decoder, &json);
+        int code = weir_embedded_write_inbound_bytes(embedded, text, DEPTH);
+        assert_int_equal(code, is_above ? WEIR_ELIMIT : 0);
+        weir_embedded_end_inbound(embedded, 0);
+        codec_expect_error(embedded, is_above ? WEIR_ELIMIT : WEIR_EOF,
+                           is_above
+                               ? "a message is longer than 99999 bytes (at byte 0 of the stream)"
+                               : "the stream ends inside a message, 100000 bytes behind its "
+                                 "begin (at byte 0 of the stream)");
+        codec_end(embedded);
+    }
+    free(text);
+}
+
+/* Byte by byte as well. */
+static void a_long_object_is_looked_at_once(void **state)
+{
+    (void)state;
+    char text[500];
+    weir_json json = { .max_length = sizeof text };
+    memset(text, '{', 250);
+    memset(text + 250, '}', 250);
+    codec_verify_briefly(&weir_json_decoder, &json, text, sizeof text, 1, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -112,6 +146,8 @@ int main(void)
         weir_case(what_begins_otherwise_is_refused),
         weir_case(objects_have_a_limit),
         weir_case(depth_costs_nothing),
+        weir_case(what_is_only_opened_is_no_object),
+        weir_case(a_long_object_is_looked_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,6 +117,20 @@ static void too_long_frames_close(void **state)
     codec_verify(&weir_length_field_decoder, &field, "\0\0\0\2ab\0\0\0\3abc", 13, 1, 1);
 }
 
+/* A frame that may be as long, of which nothing has come: memory comes with the bytes. */
+static void a_length_alone_takes_no_memory(void **state)
+{
+    (void)state;
+    weir_length_field field = { .max_frame = (size_t)64 << 20 };
+    weir_embedded *embedded = codec_new(&weir_length_field_decoder, &field);
+    weir_pool_stats before, after;
+    weir_pool_get_stats(&before);
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\2\0\0\0ab", 6), 0);
+    weir_pool_get_stats(&after);
+    assert_true(after.used_bytes < before.used_bytes + 1024);
+    weir_embedded_free(embedded);
+}
+
 static void too_long_frames_can_be_skipped(void **state)
 {
     (void)state;
@@ -270,6 +284,30 @@ static void lengths_that_do_not_fit_fail_the_write(void **state)
     }
 }
 
+/* Each allocation fails once: the length and what it is of go together, or not at all. */
+static void without_memory_nothing_is_prepended(void **state)
+{
+    (void)state;
+    weir_length_prepender prepender = { .width = 2 };
+    unsigned failed = 0;
+    for (unsigned nth = 1, calls = 1; calls >= nth - 1; nth++) { /* until it fails no more */
+        weir_embedded *embedded = codec_new(&weir_length_prepender_handler, &prepender);
+        weir_buf *body = weir_buf_from("abc", 3);
+        harness_fail_nth("pool", nth, -ENOMEM);
+        int code = weir_embedded_write_outbound(embedded, &body->msg);
+        calls = harness_fail_end();
+        if (code == 0) {
+            codec_expect_written(embedded, "\0\3abc", 5);
+        } else {
+            failed++;
+            codec_expect_error(embedded, -ENOMEM, "a write failed: Cannot allocate memory");
+            assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
+        }
+        codec_end(embedded);
+    }
+    assert_true(failed >= 2);
+}
+
 /* Writes with a promise, which is cancelled before or after. */
 typedef struct cancelling {
     weir_promise *promise;
@@ -316,6 +354,7 @@ int main(void)
         weir_case(empty_frames_are_frames),
         weir_case(what_makes_no_length_is_refused),
         weir_case(too_long_frames_close),
+        weir_case(a_length_alone_takes_no_memory),
         weir_case(too_long_frames_can_be_skipped),
         weir_case(a_too_long_frame_that_is_cut_off_is_told),
         weir_case(a_frame_that_is_cut_off_is_told),
@@ -323,6 +362,7 @@ int main(void)
         weir_case(frames_cost_one_small_block),
         weir_case(lengths_are_prepended),
         weir_case(lengths_that_do_not_fit_fail_the_write),
+        weir_case(without_memory_nothing_is_prepended),
         weir_case(a_length_never_goes_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,6 +130,13 @@ static void lines_that_are_none_are_refused(void **state)
     }
     expect_refusal(NULL, BYTES("PROXY TCP4 1.2.3.4\0 1.2.3.4 1 2\r\n"), -EBADMSG,
                    "no IPv4 address in a PROXY header (at byte 11 of the stream)");
+    /* A word does not end with a 0 in it. */
+    expect_refusal(NULL, BYTES("PROXY TCP4\0 1.2.3.4 1.2.3.4 1 2\r\n"), -EBADMSG,
+                   "neither TCP4, TCP6 nor UNKNOWN in a PROXY header (at byte 6 of the stream)");
+    expect_refusal(NULL, BYTES("PROXY TCP6\0x ::1 ::2 1 2\r\n"), -EBADMSG,
+                   "neither TCP4, TCP6 nor UNKNOWN in a PROXY header (at byte 6 of the stream)");
+    expect_refusal(NULL, BYTES("PROXY UNKNOWN\0 ::1\r\n"), -EBADMSG,
+                   "neither TCP4, TCP6 nor UNKNOWN in a PROXY header (at byte 6 of the stream)");
 }
 
 /* Version 2 ------------------------------------------------------------------------------------ */
@@ -617,7 +624,7 @@ static void reads_are_asked_for(void **state)
 
 typedef enum deed { READS_MORE, REMOVES_IT, CLOSES } deed;
 
-static void doer_on_active(weir_ctx *ctx)
+static void do_it(weir_ctx *ctx)
 {
     const deed *what = weir_ctx_arg(ctx);
     weir_pipeline *pipeline = weir_ctx_pipeline(ctx);
@@ -627,6 +634,11 @@ static void doer_on_active(weir_ctx *ctx)
         assert_int_equal(weir_pipeline_remove(pipeline, "codec"), 0);
     else
         weir_ctx_close(ctx, NULL);
+}
+
+static void doer_on_active(weir_ctx *ctx)
+{
+    do_it(ctx);
     weir_ctx_fire_active(ctx);
 }
 
@@ -670,6 +682,82 @@ static void who_is_told_may_take_it_out_or_close(void **state)
     codec_expect_text(embedded, V1_TEXT);
     assert_null(weir_embedded_read_inbound(embedded));
     codec_end(embedded);
+}
+
+/* With the event everything is said: who hears of it may do the same. */
+static void doer_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    if (weir_proxy_event_from(event) != NULL)
+        do_it(ctx);
+    weir_ctx_fire_event(ctx, event);
+}
+
+static const weir_handler_type late_doer = { .name = "doer", .on_event = doer_on_event };
+
+static void who_gets_the_event_may_do_the_same(void **state)
+{
+    (void)state;
+    static const char *const rests[] = { "restmore", "rest", NULL };
+    for (deed what = READS_MORE; what <= CLOSES; what++) {
+        weir_embedded *embedded = proxy_new(NULL);
+        weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
+        assert_int_equal(weir_pipeline_add_last(pipeline, "doer", &late_doer, &what), 0);
+        weir_embedded_run(embedded);
+        weir_embedded_write_inbound_bytes(embedded, BYTES(V1_LINE "rest"));
+        codec_expect_text(embedded, "active");
+        codec_expect_text(embedded, V1_TEXT);
+        if (rests[what] != NULL)
+            codec_expect_text(embedded, rests[what]);
+        assert_false(has_decoder(embedded));
+        codec_end(embedded);
+    }
+}
+
+/* On an executor of its own, where even leaving takes memory: what is behind the header goes on, or
+ * the channel is closed. Each allocation fails once. */
+static int add_elsewhere(weir_channel *channel, void *arg)
+{
+    weir_handler_config config = { .type = &weir_proxy_decoder, .name = "codec", .group = arg };
+    config.place = WEIR_PLACE_LAST;
+    return weir_pipeline_add(weir_channel_pipeline(channel), &config, NULL);
+}
+
+static void run_both(weir_embedded *embedded, weir_group *group)
+{
+    for (int i = 0; i < 10; i++) {
+        weir_embedded_run(embedded);
+        weir_group_step(group);
+    }
+    weir_embedded_run(embedded);
+}
+
+static void it_can_have_an_executor_of_its_own(void **state)
+{
+    (void)state;
+    for (unsigned nth = 1, calls = 1; calls >= nth - 1; nth++) { /* until it fails no more */
+        weir_group *group;
+        weir_embedded *embedded;
+        weir_group_config executors = { .count = 1, .is_manual = true };
+        assert_int_equal(weir_group_new_executors(&group, &executors, NULL), 0);
+        weir_embedded_config config = { .init = add_elsewhere, .arg = group };
+        assert_int_equal(weir_embedded_new(&embedded, &config, NULL), 0);
+        run_both(embedded, group);
+        weir_buf *read = weir_buf_from(BYTES(V1_LINE "rest"));
+        harness_fail_nth("alloc", nth, -ENOMEM);
+        weir_embedded_write_inbound(embedded, &read->msg);
+        run_both(embedded, group);
+        calls = harness_fail_end();
+        if (weir_channel_is_open(weir_embedded_channel(embedded))) {
+            assert_false(has_decoder(embedded));
+            expect_remote(embedded, "192.0.2.1:56324");
+        }
+        if (calls < nth) /* it has not failed */
+            codec_expect_text(embedded, "rest");
+        weir_embedded_close(embedded);
+        run_both(embedded, group);
+        weir_embedded_free(embedded);
+        weir_group_free(group);
+    }
 }
 
 /* Somebody takes it out: then it is as if it had never been there. */
@@ -776,6 +864,8 @@ int main(void)
         weir_case(reads_are_asked_for),
         weir_case(what_comes_while_it_is_told_comes_behind),
         weir_case(who_is_told_may_take_it_out_or_close),
+        weir_case(who_gets_the_event_may_do_the_same),
+        weir_case(it_can_have_an_executor_of_its_own),
         weir_case(what_was_held_goes_on_without_it),
         weir_case(an_end_of_input_is_an_end),
         weir_case(without_memory_nobody_is_somebody_else),

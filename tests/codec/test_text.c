@@ -6,6 +6,7 @@
 #include <weir/delimiter.h>
 #include <weir/utf8.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* UTF-8 ---------------------------------------------------------------------------------------- */
@@ -122,6 +123,46 @@ static void a_stream_may_be_cut_inside_a_character(void **state)
     codec_expect_error(embedded, -EILSEQ,
                        "the stream ends inside a character (at byte 2 of the stream)");
     codec_end(embedded);
+}
+
+/* The same byte is told wherever the stream is cut. */
+static void what_is_no_text_is_found_across_a_cut(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t length, wrong_at;
+    } rows[] = {
+        { "ab\342\202(", 5, 4 },      { "ab\300\200", 4, 2 },        { "a\355\240\200", 4, 2 },
+        { "\360\217\277\277", 4, 1 }, { "a\364\220\200\200", 5, 2 }, { "\342\202\254\254", 4, 3 },
+        { "abcdefgh\303a", 10, 9 },
+    };
+    weir_utf8_texts texts = { .is_stream = true };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t cut = 1; cut <= rows[i].length; cut++) {
+            char text[128];
+            weir_embedded *embedded = codec_new(&weir_utf8_handler, &texts);
+            weir_embedded_write_inbound_bytes(embedded, rows[i].bytes, cut);
+            weir_embedded_write_inbound_bytes(embedded, rows[i].bytes + cut, rows[i].length - cut);
+            snprintf(text, sizeof text,
+                     "a byte that UTF-8 does not have here (at byte %zu of the stream)",
+                     rows[i].wrong_at);
+            codec_expect_error(embedded, -EILSEQ, text);
+            assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
+            if (cut <= rows[i].wrong_at) /* what was good */
+                codec_expect(embedded, rows[i].bytes, cut);
+            codec_end(embedded);
+        }
+    }
+}
+
+static void what_is_no_text_closes_whoever_is_removed(void **state)
+{
+    (void)state;
+    codec_closes_although_removed(codec_new(&weir_utf8_handler, NULL),
+                                  &weir_buf_from("\377", 1)->msg, -EILSEQ);
+    codec_closes_although_removed(codec_new(&weir_base64_decoder, NULL),
+                                  &weir_buf_from("*", 1)->msg, -EBADMSG);
 }
 
 static void else_each_buffer_is_a_text(void **state)
@@ -306,6 +347,8 @@ int main(void)
         weir_case(what_is_no_text_is_found),
         weir_case(the_place_is_told),
         weir_case(a_stream_may_be_cut_inside_a_character),
+        weir_case(what_is_no_text_is_found_across_a_cut),
+        weir_case(what_is_no_text_closes_whoever_is_removed),
         weir_case(else_each_buffer_is_a_text),
         weir_case(rows_of_the_standard),
         weir_case(bytes_come_back),

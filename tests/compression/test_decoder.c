@@ -259,6 +259,29 @@ static void a_stream_that_is_cut_off_is_told(void **state)
     }
 }
 
+/* Half of a connection is enough to tell, and there is nothing to answer to half of a stream. */
+static void a_stream_that_is_cut_off_closes_what_is_half_closed(void **state)
+{
+    (void)state;
+    FOR_EACH_FORMAT(format)
+    {
+        bytes from = words(1000), small = compressed(format, &from);
+        reader self = { .config.format = format };
+        weir_embedded *embedded = begin(&self);
+        set(embedded, WEIR_OPTION_ALLOW_HALF_CLOSURE, 1);
+        weir_embedded_write_inbound_bytes(embedded, small.at, small.length - 1);
+        assert_int_equal(weir_embedded_end_inbound(embedded, 0), WEIR_EOF);
+        assert_true(weir_embedded_take_error(embedded, NULL));
+        assert_false(is_open(embedded));
+        assert_int_equal(self.events, 1);
+        assert_int_equal(self.inactives, 1);
+        codec_end(embedded);
+        bytes_free(&self.got);
+        bytes_free(&from);
+        bytes_free(&small);
+    }
+}
+
 /* As it is asked to ---------------------------------------------------------------------------- */
 
 static void each_read_brings_a_chunk(void **state)
@@ -406,6 +429,25 @@ static void what_waits_has_a_limit(void **state)
     bytes_free(&self.got);
     bytes_free(&small);
     bytes_free(&rest);
+}
+
+/* Also when the first of it was more than that already. */
+static void a_large_buffer_does_not_lift_the_limit(void **state)
+{
+    (void)state;
+    bytes from = random_bytes(4 * MIB), small = compressed(WEIR_COMPRESSION_GZIP, &from);
+    reader self = { .config = { .format = WEIR_COMPRESSION_GZIP } };
+    weir_embedded *embedded = begin(&self);
+    set(embedded, WEIR_OPTION_AUTO_READ, 0);
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, small.at, 3 * MIB), 0);
+    assert_int_equal(weir_embedded_write_inbound_bytes(embedded, small.at + 3 * MIB, KIB),
+                     WEIR_ELIMIT);
+    codec_expect_error(embedded, WEIR_ELIMIT, "no room for the compressed bytes that wait");
+    assert_false(is_open(embedded));
+    codec_end(embedded);
+    bytes_free(&self.got);
+    bytes_free(&small);
+    bytes_free(&from);
 }
 
 /* The answer to what comes waits for the other side, so no more is made of it. */
@@ -614,12 +656,14 @@ int main(void)
         weir_case(a_bomb_closes_the_channel),
         weir_case(garbage_closes_the_channel),
         weir_case(a_stream_that_is_cut_off_is_told),
+        weir_case(a_stream_that_is_cut_off_closes_what_is_half_closed),
         weir_case(each_read_brings_a_chunk),
         weir_case(a_batch_is_not_torn_apart),
         weir_case(who_asks_gets_something),
         weir_case(switching_reads_off_stops_it_at_once),
         weir_case(what_waits_comes_in_order_before_what_is_read),
         weir_case(what_waits_has_a_limit),
+        weir_case(a_large_buffer_does_not_lift_the_limit),
         weir_case(it_waits_while_the_channel_is_not_writable),
         weir_case(reads_inside_reads_do_not_nest),
         weir_case(the_rest_comes_when_the_connection_is_closed),

@@ -405,6 +405,41 @@ static void limits_are_counted_anew_for_each_part(void **state)
     bytes_free(&found.out);
 }
 
+static bool is_followed(weir_compression_format format)
+{
+    return format == WEIR_COMPRESSION_GZIP || format == WEIR_COMPRESSION_ZSTD ||
+           format == WEIR_COMPRESSION_LZ4;
+}
+
+/* Many small bombs are a large one. */
+static void limits_count_streams_that_follow_each_other_as_one(void **state)
+{
+    (void)state;
+    FOR_EACH_FORMAT(format)
+    {
+        bytes one = bomb(format, 60000), many = bytes_new(0);
+        for (int i = 0; i < 200; i++)
+            bytes_join(&many, &one);
+        for (size_t piece = 100; piece < 4 * many.length && is_followed(format); piece *= 10) {
+            outcome found = decompressed_by((weir_decompression){ .format = format }, &many, piece);
+            assert_int_equal(found.code, WEIR_ELIMIT);
+            assert_non_null(strstr(found.error.message, "max_ratio, 100 times"));
+            assert_true(found.out.length <= 200000);
+            bytes_free(&found.out);
+            found = decompressed_by((weir_decompression){ .format = format,
+                                                          .max_output = 200000,
+                                                          .max_ratio = WEIR_OFF },
+                                    &many, piece);
+            assert_int_equal(found.code, WEIR_ELIMIT);
+            assert_non_null(strstr(found.error.message, "max_output, 200000 bytes"));
+            assert_true(found.out.length <= 200000);
+            bytes_free(&found.out);
+        }
+        bytes_free(&one);
+        bytes_free(&many);
+    }
+}
+
 /* A frame of zstd says how far it looks back, and somebody has to have that much memory. */
 static void windows_have_a_limit(void **state)
 {
@@ -435,6 +470,60 @@ static void windows_have_a_limit(void **state)
     assert_int_equal(found.code, 0);
     assert_same_bytes(found.out, bytes_of_text("x"));
     bytes_free(&from);
+}
+
+/* Whatever a header claims: nobody has that much memory for a peer, and no dictionaries. */
+static void what_a_header_claims_is_not_believed(void **state)
+{
+    (void)state;
+    static const struct {
+        weir_compression_format format;
+        int code;
+        const char *text;
+        uint8_t bytes[24];
+        size_t length;
+    } headers[] = {
+        /* zstd: a window of 2 GiB; one of 3.75 TiB; a single segment of 2 GiB; dictionary 7 */
+        { WEIR_COMPRESSION_ZSTD,
+          WEIR_ELIMIT,
+          "window_bits",
+          { 0x28, 0xb5, 0x2f, 0xfd, 0, 21 << 3 },
+          9 },
+        { WEIR_COMPRESSION_ZSTD,
+          WEIR_ELIMIT,
+          "window_bits",
+          { 0x28, 0xb5, 0x2f, 0xfd, 0, 0xff },
+          9 },
+        { WEIR_COMPRESSION_ZSTD,
+          WEIR_ELIMIT,
+          "window_bits",
+          { 0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0, 0x80 },
+          12 },
+        { WEIR_COMPRESSION_ZSTD,
+          -EBADMSG,
+          "Dictionary",
+          { 0x28, 0xb5, 0x2f, 0xfd, 0x21, 7, 1 },
+          10 },
+        /* brotli: a large window, of 2^30 */
+        { WEIR_COMPRESSION_BROTLI, -EBADMSG, "WINDOW_BITS", { 0x11, 30 | 0x40 }, 4 },
+        /* zlib: a preset dictionary */
+        { WEIR_COMPRESSION_ZLIB, -EBADMSG, "dictionary", { 0x78, 0x20, 0, 0, 0, 1 }, 8 },
+    };
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        if (!weir_compression_has(headers[i].format))
+            continue;
+        for (size_t piece = 1; piece < 20; piece += 9) {
+            bytes from = bytes_of(headers[i].bytes, headers[i].length);
+            outcome found = decompressed_by((weir_decompression){ .format = headers[i].format },
+                                            &from, piece);
+            assert_int_equal(found.code, headers[i].code);
+            if (strstr(found.error.message, headers[i].text) == NULL)
+                fail_msg("%s, not %s", found.error.message, headers[i].text);
+            assert_int_equal(found.out.length, 0);
+            bytes_free(&found.out);
+            bytes_free(&from);
+        }
+    }
 }
 
 /* What one may skip is skipped; what came before the standard, and has no limit for its window, is
@@ -508,12 +597,6 @@ static void no_bytes_at_all_are_no_error(void **state)
         bytes_free(&found.out);
         bytes_free(&nothing);
     }
-}
-
-static bool is_followed(weir_compression_format format)
-{
-    return format == WEIR_COMPRESSION_GZIP || format == WEIR_COMPRESSION_ZSTD ||
-           format == WEIR_COMPRESSION_LZ4;
 }
 
 static void streams_that_follow_each_other_are_one(void **state)
@@ -825,7 +908,9 @@ int main(void)
         weir_case(exactly_as_much_as_allowed_passes),
         weir_case(what_expands_little_goes_on_forever),
         weir_case(limits_are_counted_anew_for_each_part),
+        weir_case(limits_count_streams_that_follow_each_other_as_one),
         weir_case(windows_have_a_limit),
+        weir_case(what_a_header_claims_is_not_believed),
         weir_case(zstd_is_what_the_standard_says),
         weir_case(what_is_cut_off_is_told),
         weir_case(no_bytes_at_all_are_no_error),

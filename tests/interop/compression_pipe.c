@@ -40,13 +40,17 @@ static void check(weir_embedded *embedded)
 /* What has come out so far. */
 static void print(weir_embedded *embedded, bool is_decoding)
 {
+    static uint8_t bytes[10000];
     weir_msg *msg;
     while ((msg = is_decoding ? weir_embedded_read_inbound(embedded)
                               : weir_embedded_read_outbound(embedded)) != NULL) {
         weir_buf *buf = weir_buf_from_msg(msg);
-        size_t length = weir_buf_readable(buf);
-        if (length > 0)
-            fwrite(weir_buf_peek(buf, weir_buf_reader(buf), length), 1, length, stdout);
+        size_t length;
+        while ((length = weir_buf_readable(buf)) > 0) { /* which may lie in several pieces */
+            length = length < sizeof bytes ? length : sizeof bytes;
+            weir_buf_read_bytes(buf, bytes, length);
+            fwrite(bytes, 1, length, stdout);
+        }
         weir_msg_release(msg);
     }
 }
