@@ -46,7 +46,7 @@ WEIR_API void weir_connection_limit_get_stats(weir_connection_limit *limit,
 /**
  * Counts the channel from when it hears that it is active until it is closed, or the handler is
  * removed. What is above a limit is closed at once, and the handlers behind it hear nothing of that
- * connection but that they were added and removed.
+ * connection but that they were added and removed, and on_registered and on_unregistered.
  *
  * Behind a weir_proxy_decoder it counts clients, once they are known, before it the connections of
  * proxies: put one there for the total, and one behind for each address.

@@ -76,10 +76,10 @@ WEIR_API int weir_guard_add(weir_guard *guard, weir_channel *channel);
 /**
  * From now on something is expected of the peer, for example the header of a request whose first
  * bytes are there: expected_ms and min_bytes_per_s run, until weir_guard_has_come says that it is
- * complete. Bytes count that come while the channel reads by itself: when it does not, the period
- * begins anew, for then nobody can tell whether the peer is slow. Calling it again changes nothing;
- * on a channel without a guard nothing happens. Any thread; on the channel's loop it takes effect
- * at once.
+ * complete. Bytes count that come while the channel reads by itself: when it does not, for any part
+ * of a period, that begins anew, for then nobody can tell whether the peer is slow. Calling it
+ * again changes nothing; on a channel without a guard nothing happens. Any thread; on the channel's
+ * loop it takes effect at once.
  */
 WEIR_API void weir_guard_expect(weir_channel *channel);
 WEIR_API void weir_guard_has_come(weir_channel *channel);

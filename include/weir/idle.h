@@ -40,11 +40,13 @@ typedef struct weir_idle {
  * Passes a weir_idle_event on, by on_event, when the time is up, and again each time it is up once
  * more. Add it with a weir_idle as the argument, which must outlive the channel; one with a time
  * below 0, or without any, cannot be added. Put it before (nearer to the head than) the handlers
- * that write: it sees the flushes that pass it, and the event goes to those behind it.
+ * that write: the event goes to those behind it.
  *
  * There is one timer, and nothing that is read or sent touches it: when it fires early, it waits
- * for the rest. While output waits for the other side, whether some of it went is looked at when
- * the time is up: then the next period begins there, so the event may be up to a period late.
+ * for the rest. Output counts when it goes, however long it has waited for the other side. What a
+ * weir_relay reads is seen when the time is up, so the event may then be up to a period late; and
+ * so is progress of what waits, with an executor of its own, which only knows the flushes that pass
+ * it.
  */
 extern WEIR_API const weir_handler_type weir_idle_handler;
 

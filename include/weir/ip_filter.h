@@ -70,7 +70,8 @@ WEIR_API void weir_ip_filter_get_stats(const weir_ip_filter *filter, weir_ip_fil
  * Looks at weir_channel_remote_address when it hears that the channel is active: behind a
  * weir_proxy_decoder that is the client's, before it the proxy's. Who is rejected is closed at
  * once, and the handlers behind it hear nothing of that connection but that they were added and
- * removed. Who is accepted is looked at no more: the handler leaves the pipeline.
+ * removed, and on_registered and on_unregistered. Who is accepted is looked at no more: the handler
+ * leaves the pipeline.
  *
  * Add it with a weir_ip_filter as the argument, of which it keeps a reference, before the channel
  * is active, as in `init_child`. Added later it looks at once.

@@ -83,12 +83,14 @@ struct weir_channel {
     bool is_output_ended : 1; /* no more writes */
     bool is_leaving : 1;      /* deregistration is under way */
     bool is_settling : 1;     /* its handlers are being told that they have come */
+    bool has_stopped : 1;     /* reading, since a guard has looked */
     bool is_input_ended;      /* the other side sends no more */
     bool is_output_shut;      /* and the other side was told */
     bool has_kept;            /* calls that waited for a loop have not been performed */
     bool is_telling_loss;     /* of a write, right now */
     uint8_t pauses;           /* why it does not read */
     _Atomic(uint64_t) bytes_in, messages_in;
+    _Atomic(int64_t) sent_at; /* when some of its output went last; others read it */
     weir_outbound outbound;
     weir_spare *spare; /* the loop's, while the channel is on it: entries of the queue */
     weir_pipeline pipeline;
@@ -184,6 +186,13 @@ void weir__channel_weigh_anew(weir_channel *channel);
 
 /* How many bytes were sent; on the loop, those of a message that is on its way included. */
 uint64_t weir__channel_sent_bytes(const weir_channel *channel);
+
+/* Some of its output went just now. On the loop. */
+static inline void weir__channel_note_sent(weir_channel *channel)
+{
+    atomic_store_explicit(&channel->sent_at, weir__channel_loop(channel)->base.now_ns,
+                          memory_order_relaxed);
+}
 
 /* It is closed, and nobody asks in vain. */
 void weir__channel_tell_closed(weir_channel *channel);

@@ -98,16 +98,38 @@ void weir__finish_input_ended(weir_channel *channel)
     weir_channel_shutdown(channel, NULL); /* and when that is done, it closes */
 }
 
+static bool begin_shutdown(weir_channel *channel, weir_channel_extras *extras);
+
+static void shut_again(weir_ctx_timer *timer, weir_ctx *head)
+{
+    weir_channel *channel = weir_ctx_channel(head);
+    (void)timer;
+    if (!channel->is_output_ended && !begin_shutdown(channel, finishing(channel)))
+        close_at_last(channel);
+}
+
+/* Somebody's shutdown waits in a handler, for bytes that have to go first. When it gets to the
+ * head, that goes on here; but it may also fail there, so this looks now and then. False without
+ * memory.
+ */
+static bool wait_for_another(weir_channel *channel, weir_channel_extras *extras)
+{
+    extras->linger.fire = shut_again;
+    return channel->is_output_ended ||
+           weir_ctx_schedule(&channel->pipeline.head, &extras->linger, WEIR_SECONDS(1)) == 0;
+}
+
 /* A shutdown that fails, or that a handler forgets, ends it as well; one that a handler has done in
  * its own way counts as done. */
 static void on_shutdown(weir_listener *listener, weir_future *future)
 {
     weir_channel_extras *extras = WEIR_CONTAINER(listener, weir_channel_extras, on_shutdown);
     weir_channel *channel = extras->channel;
-    if (weir_future_code(future) < 0 && !weir__channel_is_closing(channel))
-        close_at_last(channel);
-    else
+    int code = weir_future_code(future);
+    if (code >= 0 || weir__channel_is_closing(channel))
         weir__finish_output_shut(channel);
+    else if (code != -EALREADY || !wait_for_another(channel, extras))
+        close_at_last(channel);
     weir_channel_release(channel);
 }
 

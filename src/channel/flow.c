@@ -19,6 +19,7 @@ static void update_reading(weir_channel *channel)
     if (is_wanted == channel->is_reading)
         return;
     channel->is_reading = is_wanted;
+    channel->has_stopped = true;
     if (is_wanted)
         channel->transport->start_reading(channel);
     else
@@ -290,6 +291,7 @@ void weir__channel_sent(weir_channel *channel, int code)
         sending_failed(channel, code);
         return;
     }
+    weir__channel_note_sent(channel);
     weigh_if_needed(channel);
     if (__builtin_expect(channel->outbound.lost < 0, 0)) {
         int lost = channel->outbound.lost;
@@ -302,6 +304,7 @@ void weir__channel_sent(weir_channel *channel, int code)
 void weir__channel_sent_sole(weir_channel *channel)
 {
     weir__outbound_remove_sent(&channel->outbound, channel->spare);
+    weir__channel_note_sent(channel);
     if (is_unwritable(channel))
         weir__channel_weigh(channel);
     if (channel->is_output_ended)

@@ -160,8 +160,12 @@ static void hand_all_on(weir_ctx *ctx, flow_control *self)
 static void flow_control_removed(weir_ctx *ctx)
 {
     flow_control *self = weir_ctx_state(ctx);
+    bool reads = self->owes_read && self->is_asked && self->count == 0;
+    self->owes_read = false;
     hand_all_on(ctx, self);
     free_room(self);
+    if (reads)
+        weir_ctx_read(ctx);
 }
 
 /* Messages must not be skipped. */

@@ -3,6 +3,7 @@
 #include <weir/guard.h>
 
 #include "base/alloc.h"
+#include "base/counter.h"
 #include "channel/channel.h"
 
 #include <weir/clock.h>
@@ -22,9 +23,11 @@ typedef enum reason {
     REASONS,
 } reason;
 
+#define NEVER INT64_MAX /* a time */
+
 struct weir_guard {
     _Atomic(uint32_t) refs;
-    int64_t after[REASONS]; /* in ns; INT64_MAX: never */
+    int64_t after[REASONS]; /* in ns */
     uint64_t min_bytes;     /* in a period */
     weir_connection_limit *connections;
     _Atomic(uint64_t) closed[REASONS];
@@ -33,12 +36,14 @@ struct weir_guard {
 typedef struct guard_handler {
     weir_ctx_timer timer;
     weir_guard *guard;
-    int64_t begun_at, read_at, flushed_at, sent_at;
-    int64_t waiting_since;  /* output, of which nothing went; 0: none was waiting */
-    int64_t expected_since; /* 0: nothing is */
+    int64_t begun_at, read_at, sent_at;
+    int64_t waiting_since;  /* output, of which nothing went; NEVER: none was waiting */
+    int64_t expected_since; /* NEVER: nothing is */
     int64_t period_from;    /* and the bytes that were there then */
     uint64_t read_before;
-    uint64_t read, sent; /* bytes */
+    uint64_t read;       /* bytes that passed */
+    uint64_t came, sent; /* bytes of the channel, when it was looked at last */
+    bool has_read;       /* since then */
     bool is_over;
 } guard_handler;
 
@@ -54,6 +59,16 @@ static int64_t later(int64_t a, int64_t b)
 
 /* Times ---------------------------------------------------------------------------------------- */
 
+/* Bytes that are relayed do not pass: that they came is seen now, and counts from now on. */
+static void look_at_input(const weir_ctx *ctx, guard_handler *self)
+{
+    uint64_t came = weir__counter_get(&weir_ctx_channel(ctx)->bytes_in);
+    if (!self->has_read && came != self->came)
+        self->read_at = now_of(ctx);
+    self->has_read = false;
+    self->came = came;
+}
+
 /* What went since it was looked at last, and whether some waits. */
 static void look_at_output(const weir_ctx *ctx, guard_handler *self)
 {
@@ -61,49 +76,54 @@ static void look_at_output(const weir_ctx *ctx, guard_handler *self)
     uint64_t sent = weir__channel_sent_bytes(channel);
     bool is_waiting = weir__outbound_has_flushed(&channel->outbound);
     if (sent != self->sent)
-        self->sent_at = is_waiting ? now_of(ctx) : later(self->flushed_at, self->sent_at);
+        self->sent_at = channel->sent_at;
     if (!is_waiting)
-        self->waiting_since = 0;
-    else if (sent != self->sent || self->waiting_since == 0)
+        self->waiting_since = NEVER;
+    else if (sent != self->sent || self->waiting_since == NEVER)
         self->waiting_since = now_of(ctx);
     self->sent = sent;
 }
 
-/* A period in which enough came, or in which nobody read, is followed by the next. */
-static void look_at_rate(const weir_ctx *ctx, guard_handler *self)
+static void begin_period(const weir_ctx *ctx, guard_handler *self)
 {
-    int64_t reads_by_itself = 1;
-    weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_AUTO_READ, &reads_by_itself);
-    if (reads_by_itself && self->read - self->read_before < self->guard->min_bytes)
-        return;
+    weir_channel *channel = weir_ctx_channel(ctx);
+    channel->has_stopped = !channel->is_reading;
     self->period_from = now_of(ctx);
     self->read_before = self->read;
 }
 
-/* Since when a time runs; INT64_MAX: it does not. */
+/* A period in which enough came, or in which nobody read for a while, is followed by the next. */
+static void look_at_rate(const weir_ctx *ctx, guard_handler *self)
+{
+    const weir_channel *channel = weir_ctx_channel(ctx);
+    bool has_read_all_along = channel->is_auto_read && !channel->has_stopped;
+    if (!has_read_all_along || self->read - self->read_before >= self->guard->min_bytes)
+        begin_period(ctx, self);
+}
+
+/* Since when a time runs; NEVER: it does not. */
 static int64_t since(const guard_handler *self, reason why)
 {
-    bool is_expecting = self->expected_since > 0;
     switch (why) {
     case NO_FIRST_BYTE:
-        return self->read == 0 ? self->begun_at : INT64_MAX;
+        return self->read == 0 ? self->begun_at : NEVER;
     case IDLE:
         return later(self->read_at, self->sent_at);
     case NOT_TAKEN:
-        return self->waiting_since > 0 ? self->waiting_since : INT64_MAX;
+        return self->waiting_since;
     case TOO_OLD:
         return self->begun_at;
     case NOT_COMPLETE:
-        return is_expecting ? self->expected_since : INT64_MAX;
+        return self->expected_since;
     default:
-        return is_expecting ? self->period_from : INT64_MAX;
+        return self->expected_since != NEVER ? self->period_from : NEVER;
     }
 }
 
 static int64_t due_at(const guard_handler *self, reason why)
 {
     int64_t from = since(self, why), after = self->guard->after[why];
-    return from == INT64_MAX || after == INT64_MAX ? INT64_MAX : from + after;
+    return from == NEVER || after == NEVER ? NEVER : from + after;
 }
 
 static void cut(weir_ctx *ctx, guard_handler *self, reason why)
@@ -124,10 +144,20 @@ static void cut(weir_ctx *ctx, guard_handler *self, reason why)
         weir_ctx_close(ctx, NULL);
 }
 
+/* Nobody would guard it. */
+static void refuse(weir_ctx *ctx, guard_handler *self, int code, const char *why)
+{
+    self->is_over = true;
+    weir_ctx_fail(ctx, code, "the connection cannot be guarded: %s", why);
+    if (!weir_ctx_is_removed(ctx))
+        weir_ctx_close(ctx, NULL);
+}
+
 /* Looks whether a time is over, and waits for the next. */
 static void look(weir_ctx *ctx, guard_handler *self)
 {
-    int64_t next = INT64_MAX, now = now_of(ctx);
+    int64_t next = NEVER, now = now_of(ctx);
+    look_at_input(ctx, self);
     look_at_output(ctx, self);
     if (now >= due_at(self, TOO_SLOW))
         look_at_rate(ctx, self);
@@ -142,14 +172,10 @@ static void look(weir_ctx *ctx, guard_handler *self)
     /* Output may begin to wait at any time, and nobody tells. */
     if (self->guard->after[NOT_TAKEN] < next - now)
         next = now + self->guard->after[NOT_TAKEN];
-    if (next == INT64_MAX)
+    if (next == NEVER)
         return;
-    if (weir_ctx_schedule(ctx, &self->timer, next - now) < 0) {
-        self->is_over = true;
-        weir_ctx_fail(ctx, -ENOMEM, "no memory for a timer to guard the connection");
-        if (!weir_ctx_is_removed(ctx))
-            weir_ctx_close(ctx, NULL);
-    }
+    if (weir_ctx_schedule(ctx, &self->timer, next - now) < 0)
+        refuse(ctx, self, -ENOMEM, "no memory for a timer");
 }
 
 static void on_time(weir_ctx_timer *timer, weir_ctx *ctx)
@@ -184,10 +210,10 @@ void weir_guard_has_come(weir_channel *channel)
 
 static void begin_to_expect(weir_ctx *ctx, guard_handler *self)
 {
-    if (self->is_over || self->expected_since > 0)
+    if (self->is_over || self->expected_since != NEVER)
         return;
-    self->expected_since = self->period_from = now_of(ctx);
-    self->read_before = self->read;
+    self->expected_since = now_of(ctx);
+    begin_period(ctx, self);
     look(ctx, self);
 }
 
@@ -197,24 +223,43 @@ static void guard_on_event(weir_ctx *ctx, weir_msg *event)
     if (event == &expect_event)
         begin_to_expect(ctx, self);
     else if (event == &has_come_event)
-        self->expected_since = 0; /* the timer finds out */
+        self->expected_since = NEVER; /* the timer finds out */
     else
         weir_ctx_fire_event(ctx, event);
 }
 
 /* The handler ---------------------------------------------------------------------------------- */
 
+/* Before this handler: who is above a limit is not heard of. */
+static int add_limit(weir_ctx *ctx, const guard_handler *self, weir_error *error)
+{
+    weir_handler_config config = {
+        .type = &weir_connection_limit_handler,
+        .arg = self->guard->connections,
+        .place = WEIR_PLACE_BEFORE,
+        .base = weir_ctx_name(ctx),
+    };
+    return weir_pipeline_add(weir_ctx_pipeline(ctx), &config, error);
+}
+
 static void guard_added(weir_ctx *ctx)
 {
     guard_handler *self = weir_ctx_state(ctx);
+    weir_error error;
     self->guard = weir_guard_retain(weir_ctx_arg(ctx));
     self->timer.fire = on_time;
+    self->waiting_since = self->expected_since = NEVER;
     if (self->guard == NULL || !weir__channel_is_mine(weir_ctx_channel(ctx))) {
         weir_ctx_fail(ctx, -EINVAL, "there is no guard, or it is not on the channel's loop");
         return;
     }
+    if (add_limit(ctx, self, &error) < 0) {
+        refuse(ctx, self, error.code, error.message);
+        return;
+    }
     self->begun_at = self->read_at = now_of(ctx);
     self->sent = weir__channel_sent_bytes(weir_ctx_channel(ctx));
+    self->has_read = true;
     look(ctx, self);
 }
 
@@ -235,14 +280,8 @@ static void guard_on_read_complete(weir_ctx *ctx)
 {
     guard_handler *self = weir_ctx_state(ctx);
     self->read_at = now_of(ctx);
+    self->has_read = true;
     weir_ctx_fire_read_complete(ctx);
-}
-
-static void guard_flush(weir_ctx *ctx)
-{
-    guard_handler *self = weir_ctx_state(ctx);
-    self->flushed_at = now_of(ctx);
-    weir_ctx_flush(ctx);
 }
 
 static void guard_on_inactive(weir_ctx *ctx)
@@ -262,17 +301,13 @@ static const weir_handler_type guard_handler_type = {
     .on_read_complete = guard_on_read_complete,
     .on_event = guard_on_event,
     .on_inactive = guard_on_inactive,
-    .flush = guard_flush,
 };
 
 int weir_guard_add(weir_guard *guard, weir_channel *channel)
 {
     if (guard == NULL || channel == NULL)
         return -EINVAL;
-    weir_pipeline *pipeline = weir_channel_pipeline(channel);
-    int code = weir_pipeline_add_last(pipeline, NULL, &weir_connection_limit_handler,
-                                      guard->connections);
-    return code < 0 ? code : weir_pipeline_add_last(pipeline, NULL, &guard_handler_type, guard);
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), NULL, &guard_handler_type, guard);
 }
 
 /* Making --------------------------------------------------------------------------------------- */
@@ -280,7 +315,7 @@ int weir_guard_add(weir_guard *guard, weir_channel *channel)
 static int64_t time_of(int ms, int normal)
 {
     ms = ms == 0 ? normal : ms;
-    return ms == WEIR_OFF ? INT64_MAX : WEIR_MS((int64_t)ms);
+    return ms == WEIR_OFF ? NEVER : WEIR_MS((int64_t)ms);
 }
 
 static int check(const weir_guard_config *config, weir_error *error)
@@ -314,7 +349,7 @@ static void set_times(weir_guard *self, const weir_guard_config *config)
     self->after[NOT_TAKEN] = time_of(config->write_ms, 30000);
     self->after[TOO_OLD] = time_of(config->total_ms, WEIR_OFF);
     self->after[NOT_COMPLETE] = time_of(config->expected_ms, 10000);
-    self->after[TOO_SLOW] = rate > 0 ? period : INT64_MAX;
+    self->after[TOO_SLOW] = rate > 0 ? period : NEVER;
     self->min_bytes = rate * (uint64_t)(period / WEIR_MS(1)) / 1000;
 }
 

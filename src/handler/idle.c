@@ -14,8 +14,9 @@ typedef struct idle_handler {
     weir_ctx_timer timer;
     int64_t read_at, flushed_at, sent_at;
     int64_t told_at[KINDS]; /* an event; from then on the next period runs */
-    uint64_t sent;          /* bytes, when it was looked at last */
+    uint64_t came, sent;    /* bytes, when it was looked at last */
     bool was_told[KINDS];   /* since something happened */
+    bool has_read;          /* since it was looked at */
     bool is_watching;
 } idle_handler;
 
@@ -49,17 +50,36 @@ static int64_t later(int64_t a, int64_t b)
 
 /* Looking -------------------------------------------------------------------------------------- */
 
-/* Since when nothing has been sent: what was flushed last went at once, or some of it went later.
- */
-static void look_at_output(weir_ctx *ctx, idle_handler *self)
+/* Bytes that are relayed do not pass: that they came is seen now, and counts from now on. */
+static void look_at_input(weir_ctx *ctx, idle_handler *self, const weir_channel_stats *stats)
 {
-    weir_channel_stats stats;
-    weir_channel_get_stats(weir_ctx_channel(ctx), &stats);
+    if (!self->has_read && stats->bytes_in == self->came)
+        return;
+    if (!self->has_read)
+        self->read_at = now_of(ctx);
+    self->has_read = false;
+    self->came = stats->bytes_in;
+    self->was_told[WEIR_IDLE_READER] = self->was_told[WEIR_IDLE_BOTH] = false;
+}
+
+/* The loop knows when something went. For others what was flushed last went at once, unless some of
+ * it waits. */
+static int64_t sent_at(weir_ctx *ctx, const idle_handler *self, const weir_channel_stats *stats)
+{
+    const weir_channel *channel = weir_ctx_channel(ctx);
+    if (weir__channel_is_mine(channel))
+        return channel->sent_at;
+    return stats->pending_bytes > 0 ? now_of(ctx) : later(self->flushed_at, self->sent_at);
+}
+
+static void look_at_output(weir_ctx *ctx, idle_handler *self, const weir_channel_stats *stats)
+{
     uint64_t sent = weir__channel_sent_bytes(weir_ctx_channel(ctx));
     if (sent == self->sent)
         return;
     self->sent = sent;
-    self->sent_at = stats.pending_bytes > 0 ? now_of(ctx) : later(self->flushed_at, self->sent_at);
+    self->sent_at = sent_at(ctx, self, stats);
+    self->was_told[WEIR_IDLE_WRITER] = self->was_told[WEIR_IDLE_BOTH] = false;
 }
 
 static int64_t active_at(const idle_handler *self, int kind)
@@ -79,11 +99,8 @@ static int64_t period_of(const weir_ctx *ctx, int kind)
 /* Passes the event on when its time is up; returns when it is up next. */
 static int64_t look_at(weir_ctx *ctx, idle_handler *self, int kind)
 {
-    int64_t period = period_of(ctx, kind), now = now_of(ctx), at = active_at(self, kind);
-    if (at > self->told_at[kind])
-        self->was_told[kind] = false;
-    else
-        at = self->told_at[kind];
+    int64_t period = period_of(ctx, kind), now = now_of(ctx);
+    int64_t at = later(active_at(self, kind), self->told_at[kind]);
     if (now - at < period)
         return at + period;
     bool is_first = !self->was_told[kind];
@@ -96,7 +113,10 @@ static int64_t look_at(weir_ctx *ctx, idle_handler *self, int kind)
 static void look(weir_ctx *ctx, idle_handler *self)
 {
     int64_t next = INT64_MAX;
-    look_at_output(ctx, self);
+    weir_channel_stats stats;
+    weir_channel_get_stats(weir_ctx_channel(ctx), &stats);
+    look_at_input(ctx, self, &stats);
+    look_at_output(ctx, self, &stats);
     for (int kind = 0; kind < KINDS && self->is_watching && !weir_ctx_is_removed(ctx); kind++) {
         int64_t due = period_of(ctx, kind) > 0 ? look_at(ctx, self, kind) : INT64_MAX;
         next = due < next ? due : next;
@@ -119,6 +139,7 @@ static void start_watching(weir_ctx *ctx)
     if (self->is_watching || !weir_channel_is_active(weir_ctx_channel(ctx)))
         return;
     self->is_watching = true;
+    self->has_read = true;
     self->sent = weir__channel_sent_bytes(weir_ctx_channel(ctx));
     self->read_at = self->sent_at = now_of(ctx);
     look(ctx, self);
@@ -159,6 +180,7 @@ static void idle_on_read_complete(weir_ctx *ctx)
 {
     idle_handler *self = weir_ctx_state(ctx);
     self->read_at = now_of(ctx);
+    self->has_read = true;
     weir_ctx_fire_read_complete(ctx);
 }
 

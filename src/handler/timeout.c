@@ -2,6 +2,7 @@
 /* The timeout handlers. */
 #include <weir/timeout.h>
 
+#include "base/counter.h"
 #include "channel/channel.h"
 
 #include <weir/clock.h>
@@ -14,8 +15,9 @@
 typedef struct timeout_handler {
     weir_ctx_timer timer;
     int64_t since;    /* when there was something last */
-    uint64_t sent;    /* bytes, when it was looked at last */
+    uint64_t bytes;   /* that were read or sent, when it was looked at last */
     bool has_waiting; /* output, then */
+    bool has_read;    /* since then */
     bool is_over;
 } timeout_handler;
 
@@ -55,6 +57,7 @@ static void start_watching(weir_ctx *ctx)
     if (self->since > 0 || self->is_over || !weir_channel_is_active(weir_ctx_channel(ctx)))
         return;
     self->since = now_of(ctx);
+    self->bytes = weir__counter_get(&weir_ctx_channel(ctx)->bytes_in);
     wait_on(ctx, self);
 }
 
@@ -90,6 +93,11 @@ static void timeout_on_inactive(weir_ctx *ctx)
 static void look_at_reads(weir_ctx_timer *timer, weir_ctx *ctx)
 {
     timeout_handler *self = WEIR_CONTAINER(timer, timeout_handler, timer);
+    uint64_t came = weir__counter_get(&weir_ctx_channel(ctx)->bytes_in);
+    if (!self->has_read && came != self->bytes)
+        self->since = now_of(ctx); /* they were relayed, and did not pass */
+    self->has_read = false;
+    self->bytes = came;
     if (now_of(ctx) - self->since < period_of(ctx))
         wait_on(ctx, self);
     else
@@ -105,6 +113,7 @@ static void read_on_read_complete(weir_ctx *ctx)
 {
     timeout_handler *self = weir_ctx_state(ctx);
     self->since = now_of(ctx);
+    self->has_read = true;
     weir_ctx_fire_read_complete(ctx);
 }
 
@@ -126,10 +135,10 @@ static void look_at_writes(weir_ctx_timer *timer, weir_ctx *ctx)
     weir_channel_stats stats;
     weir_channel_get_stats(channel, &stats);
     uint64_t sent = weir__channel_sent_bytes(channel);
-    if (!self->has_waiting || sent != self->sent)
+    if (!self->has_waiting || sent != self->bytes)
         self->since = now_of(ctx);
     self->has_waiting = stats.pending_bytes > 0 && weir__outbound_has_flushed(&channel->outbound);
-    self->sent = sent;
+    self->bytes = sent;
     if (!self->has_waiting)
         self->since = now_of(ctx);
     if (now_of(ctx) - self->since < period_of(ctx))

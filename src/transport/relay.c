@@ -100,6 +100,7 @@ static void sent(relay *self, int bytes)
 {
     self->held -= (size_t)bytes;
     weir__counter_add(&self->to->channel.outbound.bytes_out, (uint64_t)bytes);
+    weir__channel_note_sent(&self->to->channel);
 }
 
 /* What the other one takes at once goes at once; then the pipe is filled again. */

@@ -28,6 +28,7 @@ typedef struct visit {
     bool is_unconnected;
     char heard[64];
     size_t count;
+    int registered; /* and not unregistered: the gate is not asked about that */
     weir_embedded *embedded;
 } visit;
 
@@ -70,6 +71,18 @@ static inline void hear_inactive(weir_ctx *ctx)
     hear(ctx, 'I');
 }
 
+static inline void hear_registered(weir_ctx *ctx)
+{
+    visit *self = weir_ctx_arg(ctx);
+    self->registered++;
+}
+
+static inline void hear_unregistered(weir_ctx *ctx)
+{
+    visit *self = weir_ctx_arg(ctx);
+    self->registered--;
+}
+
 static inline void hear_error(weir_ctx *ctx, const weir_error *error)
 {
     (void)error;
@@ -78,12 +91,14 @@ static inline void hear_error(weir_ctx *ctx, const weir_error *error)
 
 static const weir_handler_type hearer = {
     .name = "hearer",
+    .on_registered = hear_registered,
     .on_active = hear_active,
     .on_read = hear_read,
     .on_read_complete = hear_read_complete,
     .on_event = hear_event,
     .on_writability = hear_writability,
     .on_inactive = hear_inactive,
+    .on_unregistered = hear_unregistered,
     .on_error = hear_error,
 };
 
@@ -135,7 +150,9 @@ static inline void visit_expect(visit *self, const char *heard)
 
 static inline void visit_end(visit *self)
 {
+    assert_int_equal(self->registered, visit_is_open(self));
     assert_int_equal(weir_embedded_finish(self->embedded, NULL), 0);
+    assert_int_equal(self->registered, 0);
     weir_embedded_free(self->embedded);
 }
 

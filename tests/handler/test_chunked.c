@@ -516,6 +516,39 @@ static void a_shutdown_waits_for_who_said_not_now(void **state)
 }
 
 /* Closed or removed while it waits, with a call to go on under way or not. */
+/* Also when that will not come any more, because the handler is gone. */
+static void finishing_waits_for_a_shutdown(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        weir_embedded *embedded = open_channel();
+        weir_channel *channel = weir_embedded_channel(embedded);
+        script self = { .at = "3nB" };
+        weir_promise *input = put(embedded, kept_generator(&self));
+        weir_promise *shutdown = weir_channel_promise(channel);
+        weir_promise *finish = weir_channel_promise(channel);
+        weir_channel_shutdown(channel, shutdown);
+        weir_channel_finish(channel, finish);
+        weir_embedded_run(embedded);
+        weir_embedded_advance(embedded, WEIR_SECONDS(60));
+        assert_true(weir_channel_is_open(channel));
+        if (i == 0)
+            weir_chunked_resume(self.own);
+        else
+            weir_pipeline_remove(weir_embedded_pipeline(embedded), "chunked");
+        weir_embedded_run(embedded);
+        weir_embedded_advance(embedded, WEIR_SECONDS(60));
+        assert_false(weir_channel_is_open(channel));
+        assert_true(weir_embedded_is_output_shut(embedded));
+        assert_int_equal(end_of(input), i == 0 ? 0 : -ECANCELED);
+        assert_int_equal(end_of(shutdown), i == 0 ? 0 : -ECANCELED);
+        assert_int_equal(end_of(finish), 0);
+        let_go(&self);
+        drop_outbound(embedded);
+        close_channel(embedded);
+    }
+}
+
 static void who_waits_ends_with_the_handler(void **state)
 {
     (void)state;
@@ -1025,6 +1058,7 @@ int main(void)
         weir_case(who_says_not_now_is_asked_when_it_is_resumed),
         weir_case(who_resumes_itself_is_asked_again),
         weir_case(a_shutdown_waits_for_who_said_not_now),
+        weir_case(finishing_waits_for_a_shutdown),
         weir_case(who_waits_ends_with_the_handler),
         weir_case(progress_is_what_has_gone),
         weir_case(a_chunk_that_fails_ends_the_channel),

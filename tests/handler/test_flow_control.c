@@ -391,6 +391,26 @@ static void it_may_be_removed_everywhere(void **state)
     }
 }
 
+static void act_read_and_remove(weir_ctx *ctx)
+{
+    weir_ctx_read(ctx);
+    act_remove(ctx);
+}
+
+/* A read that it has not passed on yet is not lost with it. */
+static void who_is_removed_passes_the_read_on(void **state)
+{
+    (void)state;
+    world self = { .when = 'a', .act = act_read_and_remove, .times = 1 };
+    begin(&self, false);
+    ask(&self);
+    receive(&self, "a");
+    assert_true(weir_embedded_is_reading(self.embedded));
+    receive(&self, "b");
+    expect(&self, "a||b|"); /* the batch goes on without it, and ends once more */
+    end(&self);
+}
+
 /* Ends ----------------------------------------------------------------------------------------- */
 
 static void the_end_of_the_input_comes_behind_what_waits(void **state)
@@ -484,6 +504,7 @@ int main(void)
         weir_case(reads_inside_on_read_are_answered),
         weir_case(many_reads_inside_on_read_need_no_stack),
         weir_case(it_may_be_removed_everywhere),
+        weir_case(who_is_removed_passes_the_read_on),
         weir_case(the_end_of_the_input_comes_behind_what_waits),
         weir_case(what_waits_at_the_close_is_not_lost),
         weir_case(every_call_may_fail_once),

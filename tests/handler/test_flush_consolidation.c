@@ -183,10 +183,15 @@ static void outside_a_batch_they_go_at_once(void **state)
     (void)state;
     world self = { 0 };
     weir_embedded *embedded = begin(&self);
-    for (int i = 0; i < 5; i++)
-        event(embedded);
-    weir_embedded_run(embedded);
-    expect(embedded, &self, 5, 5);
+    for (int batch = 0; batch < 2; batch++) {
+        for (int i = 0; i < 5; i++)
+            event(embedded);
+        weir_embedded_run(embedded);
+        expect(embedded, &self, 5, 5);
+        read_one(embedded); /* behind a batch as before one */
+        weir_embedded_end_batch(embedded);
+        expect(embedded, &self, 1, 1);
+    }
     end(embedded);
 }
 

@@ -106,6 +106,22 @@ static void who_does_nothing_is_closed(void **state)
     end(embedded, guard);
 }
 
+/* What went late counts from when it went. */
+static void who_reads_slowly_is_not_idle(void **state)
+{
+    (void)state;
+    weir_guard *guard = guard_of((weir_guard_config){ .first_byte_ms = WEIR_OFF, .idle_ms = 1000 });
+    weir_embedded *embedded = begin_with(guard);
+    weir_embedded_accept(embedded, 0);
+    write_something(embedded);
+    weir_embedded_advance(embedded, WEIR_MS(900));
+    weir_embedded_accept(embedded, SIZE_MAX);
+    weir_embedded_run(embedded);
+    weir_msg_release(weir_embedded_read_outbound(embedded));
+    expect_cut(embedded, 1000, "nothing came and nothing went, for 1000 ms");
+    end(embedded, guard);
+}
+
 /* Though it goes on sending. */
 static void who_takes_nothing_is_closed(void **state)
 {
@@ -196,8 +212,49 @@ static void bytes_come_fast_enough(void **state)
     weir_embedded_advance(embedded, WEIR_MS(20000));
     assert_true(is_open(embedded));
     assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_AUTO_READ, true, NULL), 0);
+    weir_embedded_advance(embedded, WEIR_MS(2000)); /* in which it began to read */
     read_bytes(embedded, 199);
     expect_cut(embedded, 2000, "fewer bytes come than are expected, for 2000 ms");
+    assert_int_equal(guard_stats(guard).too_slow, 1);
+    end(embedded, guard);
+}
+
+static int resume(void *arg)
+{
+    return weir_channel_set_option(arg, WEIR_OPTION_AUTO_READ, true, NULL);
+}
+
+/* Nor who did not read for a part of the time, for whatever reason. */
+static void who_is_not_read_from_is_not_slow(void **state)
+{
+    (void)state;
+    weir_guard *guard =
+        guard_of((weir_guard_config){ OFF, .min_bytes_per_s = 100, .period_ms = 2000 });
+    weir_embedded *embedded = begin_with(guard);
+    weir_channel *channel = weir_embedded_channel(embedded);
+    weir_guard_expect(channel);
+    weir_embedded_run(embedded);
+    assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_AUTO_READ, false, NULL), 0);
+    weir_embedded_advance(embedded, WEIR_MS(1900));
+    assert_int_equal(weir_embedded_call(embedded, resume, channel), 0);
+    weir_embedded_advance(embedded, WEIR_MS(1999));
+    assert_true(is_open(embedded));
+    read_bytes(embedded, 200);
+    weir_embedded_advance(embedded, WEIR_MS(1));
+    /* It does not read while what it has to say is not taken. */
+    assert_int_equal(
+        weir_channel_set_option(channel, WEIR_OPTION_PAUSE_WHEN_UNWRITABLE, true, NULL), 0);
+    weir_channel_set_writable(channel, 1, false);
+    weir_embedded_run(embedded);
+    assert_false(weir_embedded_is_reading(embedded));
+    weir_embedded_advance(embedded, WEIR_MS(20000));
+    assert_true(is_open(embedded));
+    weir_channel_set_writable(channel, 1, true);
+    weir_embedded_run(embedded);
+    assert_true(weir_embedded_is_reading(embedded));
+    weir_embedded_advance(embedded, WEIR_MS(4000));
+    assert_false(is_open(embedded));
+    weir_embedded_take_error(embedded, NULL);
     assert_int_equal(guard_stats(guard).too_slow, 1);
     end(embedded, guard);
 }
@@ -227,6 +284,31 @@ static void those_above_a_limit_are_refused(void **state)
     weir_embedded_finish(second, NULL);
     weir_embedded_free(second);
     end(first, guard);
+}
+
+static int add_guard_from(weir_channel *channel, void *arg)
+{
+    weir_address address;
+    assert_int_equal(weir_address_parse(&address, "192.0.2.7:1", NULL), 0);
+    assert_int_equal(weir_channel_set_remote_address(channel, &address), 0);
+    return weir_guard_add(arg, channel);
+}
+
+static void those_above_the_limit_of_an_address_are_refused(void **state)
+{
+    (void)state;
+    weir_guard *guard = guard_of((weir_guard_config){ .connections = { .max_per_address = 2 } });
+    weir_embedded_config config = { .init = add_guard_from, .arg = guard };
+    weir_embedded *visits[3];
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(weir_embedded_new(&visits[i], &config, NULL), 0);
+        assert_true(is_open(visits[i]) == (i < 2));
+    }
+    assert_int_equal(guard_stats(guard).connections.refused_per_address, 1);
+    assert_int_equal(guard_stats(guard).connections.refused_total, 0);
+    for (int i = 1; i < 3; i++)
+        weir_embedded_free(visits[i]);
+    end(visits[0], guard);
 }
 
 static void numbers_that_make_no_sense_are_named(void **state)
@@ -348,6 +430,30 @@ static void without_memory_nobody_goes_unguarded(void **state)
     }
 }
 
+/* Both of its handlers, or none of them and no channel. */
+static void half_a_guard_is_none(void **state)
+{
+    (void)state;
+    bool has_begun = false;
+    for (int nth = 1; !has_begun; nth++) {
+        weir_guard *guard = guard_of((weir_guard_config){ 0 });
+        weir_embedded *embedded;
+        assert_int_equal(weir_embedded_new(&embedded, NULL, NULL), 0);
+        const weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
+        size_t before = weir_pipeline_count(pipeline);
+        harness_fail_nth("alloc", (unsigned)nth, -ENOMEM);
+        int code = weir_guard_add(guard, weir_embedded_channel(embedded));
+        weir_embedded_run(embedded);
+        has_begun = harness_fail_end() < (unsigned)nth;
+        if (code < 0)
+            assert_int_equal(weir_pipeline_count(pipeline), before);
+        else if (is_open(embedded))
+            assert_int_equal(weir_pipeline_count(pipeline), before + 2);
+        weir_embedded_take_error(embedded, NULL);
+        end(embedded, guard);
+    }
+}
+
 /* Over sockets -----------------------------------------------------------------------------------
  */
 
@@ -374,16 +480,20 @@ int main(void)
     const struct CMUnitTest tests[] = {
         weir_case(who_says_nothing_is_closed),
         weir_case(who_does_nothing_is_closed),
+        weir_case(who_reads_slowly_is_not_idle),
         weir_case(who_takes_nothing_is_closed),
         weir_case(nothing_lasts_for_ever),
         weir_case(what_is_expected_has_to_come),
         weir_case(bytes_come_fast_enough),
+        weir_case(who_is_not_read_from_is_not_slow),
         weir_case(all_of_it_can_be_off),
         weir_case(those_above_a_limit_are_refused),
+        weir_case(those_above_the_limit_of_an_address_are_refused),
         weir_case(numbers_that_make_no_sense_are_named),
         weir_case(only_the_guard_hears_what_is_expected),
         weir_case(handlers_may_do_anything_meanwhile),
         weir_case(without_memory_nobody_goes_unguarded),
+        weir_case(half_a_guard_is_none),
         each_backend(children_of_a_server_are_guarded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

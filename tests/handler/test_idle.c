@@ -4,6 +4,7 @@
 
 #include <weir/embedded.h>
 #include <weir/idle.h>
+#include <weir/loop.h>
 #include <weir/timeout.h>
 
 #include <errno.h>
@@ -146,14 +147,33 @@ static void progress_is_observed(void **state)
     weir_embedded_advance(embedded, WEIR_MS(50));
     weir_embedded_accept(embedded, 1);
     weir_embedded_run(embedded);
-    weir_embedded_advance(embedded, WEIR_MS(149));
+    weir_embedded_advance(embedded, WEIR_MS(99));
     expect(&self, "");
     weir_embedded_advance(embedded, WEIR_MS(1));
-    expect(&self, "W"); /* at 200: some had gone at 100, when it looked */
+    expect(&self, "W"); /* at 150: some had gone at 50 */
     weir_embedded_accept(embedded, SIZE_MAX);
     weir_embedded_run(embedded);
     for (int i = 0; i < 4; i++)
         weir_msg_release(weir_embedded_read_outbound(embedded));
+    end(embedded);
+}
+
+/* All of it went, at some time between two looks: then the time begins. */
+static void what_went_late_is_not_forgotten(void **state)
+{
+    (void)state;
+    heard self = { .idle = { .writer_ms = 100, .both_ms = 100 } };
+    weir_embedded *embedded = begin(&self);
+    weir_embedded_accept(embedded, 0);
+    write_something(embedded);
+    weir_embedded_advance(embedded, WEIR_MS(60));
+    weir_embedded_accept(embedded, SIZE_MAX);
+    weir_embedded_run(embedded);
+    weir_embedded_advance(embedded, WEIR_MS(99));
+    expect(&self, "");
+    weir_embedded_advance(embedded, WEIR_MS(1));
+    expect(&self, "WB"); /* at 160 */
+    weir_msg_release(weir_embedded_read_outbound(embedded));
     end(embedded);
 }
 
@@ -164,6 +184,7 @@ static void s081_heartbeats_are_sent_when_idle_and_not_when_busy(void **state)
     heard self = { .idle = { .writer_ms = 100 }, .pings = true };
     weir_embedded *embedded = begin(&self);
     weir_embedded_advance(embedded, WEIR_MS(1000));
+    expect(&self, "WWWWWWWWWW"); /* each is the first since the ping before it */
     assert_int_equal(weir_embedded_outbound_count(embedded), 10);
     while (weir_embedded_outbound_count(embedded) > 0)
         weir_msg_release(weir_embedded_read_outbound(embedded));
@@ -194,6 +215,39 @@ static void there_is_one_timer(void **state)
     }
     expect(&self, "");
     end(embedded);
+}
+
+/* Nothing that comes or goes puts it off: it fires when it would have, and looks. */
+static void messages_do_not_touch_the_timer(void **state)
+{
+    (void)state;
+    static const weir_idle idle = { 100, 100, 100 };
+    static const weir_timeout timeout = { 100 };
+    static const struct {
+        const weir_handler_type *type;
+        const void *arg;
+    } rows[] = {
+        { &weir_idle_handler, &idle },
+        { &weir_read_timeout_handler, &timeout },
+        { &weir_write_timeout_handler, &timeout },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        weir_embedded *embedded;
+        assert_int_equal(weir_embedded_new(&embedded, NULL, NULL), 0);
+        assert_int_equal(weir_pipeline_add_last(weir_embedded_pipeline(embedded), "watcher",
+                                                rows[i].type, (void *)rows[i].arg),
+                         0);
+        weir_embedded_run(embedded);
+        weir_loop *loop = weir_channel_loop(weir_embedded_channel(embedded));
+        for (int ms = 0; ms < 100; ms++) {
+            assert_int_equal(weir_loop_next_ns(loop), WEIR_MS(100 - ms));
+            read_something(embedded);
+            write_something(embedded);
+            weir_embedded_advance(embedded, WEIR_MS(1));
+        }
+        assert_true(weir_channel_is_open(weir_embedded_channel(embedded)));
+        end(embedded);
+    }
 }
 
 static void who_closes_in_the_event_is_told_no_more(void **state)
@@ -327,6 +381,63 @@ static void who_takes_nothing_is_closed(void **state)
     end(embedded);
 }
 
+/* Whatever a handler does when it hears, and also without memory for the timer. */
+static bool removes;
+
+static void misbehave(weir_ctx *ctx, const weir_error *error)
+{
+    (void)error;
+    weir_pipeline *pipeline = weir_ctx_pipeline(ctx);
+    if (removes)
+        assert_int_equal(weir_pipeline_remove(pipeline, "limit"), 0);
+    else
+        weir_ctx_close(ctx, NULL);
+}
+
+static const weir_handler_type misbehaving = { .name = "misbehaving", .on_error = misbehave };
+
+static void handlers_may_do_anything_meanwhile(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        limited self = { i % 2 ? &weir_read_timeout_handler : &weir_write_timeout_handler,
+                         { 100 } };
+        weir_embedded *embedded = begin_limited(&self);
+        removes = i / 2;
+        assert_int_equal(
+            weir_pipeline_add_last(weir_embedded_pipeline(embedded), "m", &misbehaving, NULL), 0);
+        weir_embedded_accept(embedded, 0);
+        weir_embedded_write_outbound(embedded, weir_buf_msg(weir_buf_from("x", 1)));
+        weir_embedded_advance(embedded, WEIR_MS(1000));
+        assert_true(weir_channel_is_open(weir_embedded_channel(embedded)) == removes);
+        end(embedded);
+    }
+}
+
+static void without_memory_nobody_goes_unwatched(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool has_begun = false;
+        for (unsigned nth = 1; !has_begun; nth++) {
+            limited self = { i ? &weir_read_timeout_handler : &weir_write_timeout_handler,
+                             { 100 } };
+            weir_embedded *embedded = NULL;
+            weir_embedded_config config = { .init = add_limit, .arg = &self };
+            harness_fail_nth("alloc", nth, -ENOMEM);
+            int code = weir_embedded_new(&embedded, &config, NULL);
+            has_begun = harness_fail_end() < nth;
+            if (code < 0)
+                continue;
+            weir_embedded_accept(embedded, 0);
+            weir_embedded_write_outbound(embedded, weir_buf_msg(weir_buf_from("x", 1)));
+            weir_embedded_advance(embedded, WEIR_MS(300));
+            assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
+            weir_embedded_free(embedded);
+        }
+    }
+}
+
 static void a_timeout_needs_a_time(void **state)
 {
     (void)state;
@@ -349,14 +460,18 @@ int main(void)
         weir_case(writers_are_idle_when_nothing_goes),
         weir_case(both_means_neither_came_nor_went),
         weir_case(progress_is_observed),
+        weir_case(what_went_late_is_not_forgotten),
         weir_case(s081_heartbeats_are_sent_when_idle_and_not_when_busy),
         weir_case(there_is_one_timer),
+        weir_case(messages_do_not_touch_the_timer),
         weir_case(who_closes_in_the_event_is_told_no_more),
         weir_case(who_is_removed_watches_no_more),
         weir_case(the_time_begins_when_it_is_active),
         weir_case(times_that_make_no_sense_are_refused),
         weir_case(who_sends_nothing_is_closed),
         weir_case(who_takes_nothing_is_closed),
+        weir_case(handlers_may_do_anything_meanwhile),
+        weir_case(without_memory_nobody_goes_unwatched),
         weir_case(a_timeout_needs_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

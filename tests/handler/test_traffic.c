@@ -659,6 +659,33 @@ static void finishing_sends_all_of_it(void **state)
     }
 }
 
+/* Also when a shutdown is waiting already. */
+static void finishing_waits_for_a_shutdown(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        world self = { .config.each = { .write_bytes_per_second = 10, .write_burst_bytes = 1 } };
+        begin(&self);
+        weir_promise *shutdown = i == 0 ? weir_channel_promise(self.channel) : NULL;
+        weir_promise *finish = weir_channel_promise(self.channel);
+        weir_promise *write = put_and_flush(&self, text("abcdefghij"));
+        weir_channel_shutdown(self.channel, shutdown);
+        weir_channel_finish(self.channel, finish);
+        weir_embedded_run(self.embedded);
+        assert_true(weir_channel_is_open(self.channel));
+        pass_time(&self, 1000);
+        expect_text(&self, "abcdefghij");
+        assert_int_equal(end_of(write), 0);
+        if (shutdown != NULL)
+            assert_int_equal(end_of(shutdown), 0);
+        assert_true(weir_channel_is_open(self.channel));
+        weir_embedded_end_inbound(self.embedded, 0);
+        assert_false(weir_channel_is_open(self.channel));
+        assert_int_equal(end_of(finish), 0);
+        end(&self);
+    }
+}
+
 static void act_expect_nothing(weir_ctx *ctx)
 {
     weir_traffic_stats stats;
@@ -976,6 +1003,7 @@ int main(void)
         weir_case(auto_read_stays_the_users),
         weir_case(a_shutdown_waits),
         weir_case(finishing_sends_all_of_it),
+        weir_case(finishing_waits_for_a_shutdown),
         weir_case(a_close_fails_what_waits),
         weir_case(who_is_removed_hands_all_on),
         weir_case(everything_is_allowed_everywhere),
