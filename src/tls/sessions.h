@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* The sessions that a client can resume, one for each server. */
+#ifndef WEIR_TLS_SESSIONS_H
+#define WEIR_TLS_SESSIONS_H
+
+#include <openssl/ssl.h>
+
+#include <pthread.h>
+
+typedef struct weir_tls_kept_session weir_tls_kept_session;
+
+/* The one that was used last comes first. */
+typedef struct weir_tls_sessions {
+    pthread_mutex_t lock;
+    weir_tls_kept_session *first;
+    int count;
+} weir_tls_sessions;
+
+void weir__tls_sessions_init(weir_tls_sessions *sessions);
+void weir__tls_sessions_deinit(weir_tls_sessions *sessions);
+
+/* Keeps a session for a server, whose reference it takes, in the place of an older one. Without
+ * memory there is none. */
+void weir__tls_sessions_put(weir_tls_sessions *sessions, const char *server, SSL_SESSION *session);
+
+/* The session for a server, with a reference; NULL: none. Those of TLS 1.3 are for one use. */
+SSL_SESSION *weir__tls_sessions_get(weir_tls_sessions *sessions, const char *server);
+
+void weir__tls_sessions_clear(weir_tls_sessions *sessions);
+
+#endif
