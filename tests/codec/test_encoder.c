@@ -181,10 +181,8 @@ static weir_decoded decode_point(weir_ctx *ctx, weir_buf *in, weir_msg **out)
 {
     uint32_t x, y;
     (void)ctx;
-    if (weir_buf_readable(in) < 8)
+    if (weir_buf_readable(in) < 8 || weir_buf_read_u32(in, &x) < 0 || weir_buf_read_u32(in, &y) < 0)
         return WEIR_DECODED_NOTHING;
-    weir_buf_read_u32(in, &x);
-    weir_buf_read_u32(in, &y);
     *out = new_point(x, y);
     return WEIR_DECODED_MESSAGE;
 }
