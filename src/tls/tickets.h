@@ -6,6 +6,7 @@
 #include <openssl/ssl.h>
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define WEIR__TLS_TICKET_KEYS 3
