@@ -75,8 +75,8 @@ extern WEIR_API const weir_handler_type weir_tls_handler;
 
 /** The other side's certificate. */
 typedef struct weir_tls_certificate {
-    const char *subject, *issuer; /* as RFC 2253 writes them: "CN=example.org,O=..." */
-    const char *serial;           /* in hex */
+    const char *subject, *issuer;      /* as RFC 2253 writes them: "CN=example.org,O=..." */
+    const char *serial;                /* in hex */
     int64_t not_before_s, not_after_s; /* since 1970 */
     const uint8_t *der;                /* all of it */
     size_t der_length;

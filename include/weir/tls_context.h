@@ -52,10 +52,10 @@ typedef struct weir_tls_config {
 
     weir_tls_version min_version; /* 0: 1.2, which is the oldest there is here */
     weir_tls_version max_version; /* 0: the newest */
-    const char *ciphers;          /* for 1.2, as OpenSSL names them. NULL: those with forward secrecy
-                                     and authenticated encryption */
-    const char *cipher_suites;    /* for 1.3. NULL: all */
-    const char *groups;           /* of key exchange, the best first. NULL: X25519, P-256, P-384 */
+    const char *ciphers;       /* for 1.2, as OpenSSL names them. NULL: those with forward secrecy
+                                  and authenticated encryption */
+    const char *cipher_suites; /* for 1.3. NULL: all */
+    const char *groups;        /* of key exchange, the best first. NULL: X25519, P-256, P-384 */
 
     /* What is spoken inside, by preference of the one who says it, with NULL behind the last: "h2",
      * "http/1.1". A server takes the first of its own that the client has, and refuses a client

@@ -76,7 +76,8 @@ typedef struct weir_tls_protocols {
  * -EPROTONOSUPPORT. The argument is a weir_tls_protocols, which must outlive the channel. */
 extern WEIR_API const weir_handler_type weir_tls_protocol_handler;
 
-/* Whether at all --------------------------------------------------------------------------------- */
+/* Whether at all ---------------------------------------------------------------------------------
+ */
 
 /** Plain and TLS on one port, for the time of a transition: if the first byte is that of a
  * handshake, a weir_tls_handler takes this one's place, else everything passes as it is. Only then

@@ -26,7 +26,8 @@ static const char *name_of(const source *from)
 static int open_source(source *from)
 {
     weir__tls_failure_clear();
-    from->bio = from->file != NULL ? BIO_new_file(from->file, "r") : BIO_new_mem_buf(from->text, -1);
+    from->bio = from->file != NULL ? BIO_new_file(from->file, "r")
+                                   : BIO_new_mem_buf(from->text, -1);
     return from->bio != NULL ? 0
                              : weir__tls_failure(from->error, -ENOMEM, "cannot read the %s in %s",
                                                  from->what, name_of(from));
@@ -59,7 +60,7 @@ static int give_password(char *to, int size, int is_encrypting, void *arg)
 }
 
 /* All certificates of a source, in order. */
-static int read_certificates(source *from, STACK_OF(X509) **list)
+static int read_certificates(source *from, STACK_OF(X509) * *list)
 {
     password none = { 0 };
     int code = open_source(from);
@@ -122,8 +123,9 @@ static int read_identity(weir_tls_credentials *self, const weir_tls_config *conf
         return code;
     if (X509_check_private_key(self->certificate, self->key) == 1)
         return 0;
-    return weir__tls_failure(error, WEIR_ETLS_KEY, "the key in %s does not belong to the "
-                                                   "certificate in %s",
+    return weir__tls_failure(error, WEIR_ETLS_KEY,
+                             "the key in %s does not belong to the "
+                             "certificate in %s",
                              name_of(&key), name_of(&certificate));
 }
 
@@ -140,7 +142,7 @@ static bool add_name(weir_tls_credentials *self, X509 *certificate)
 
 static int trust(weir_tls_credentials *self, const weir_tls_config *config, weir_error *error)
 {
-    STACK_OF(X509) *list;
+    STACK_OF(X509) * list;
     source from = { "trusted certificate", config->ca_file, config->ca_pem, .error = error };
     int code = read_certificates(&from, &list);
     if (code < 0)
@@ -152,9 +154,9 @@ static int trust(weir_tls_credentials *self, const weir_tls_config *config, weir
         is_added = X509_STORE_add_cert(self->trusted, next) == 1 && add_name(self, next);
     }
     sk_X509_pop_free(list, X509_free);
-    return is_added ? 0
-                    : weir__tls_failure(error, -ENOMEM, "cannot trust what is in %s",
-                                        name_of(&from));
+    return is_added
+               ? 0
+               : weir__tls_failure(error, -ENOMEM, "cannot trust what is in %s", name_of(&from));
 }
 
 static int read_trusted(weir_tls_credentials *self, const weir_tls_config *config, bool is_server,

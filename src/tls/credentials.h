@@ -10,10 +10,10 @@
 /* What OpenSSL made of them; any may be NULL. */
 typedef struct weir_tls_credentials {
     X509 *certificate;
-    STACK_OF(X509) *chain; /* behind the certificate */
+    STACK_OF(X509) * chain; /* behind the certificate */
     EVP_PKEY *key;
     X509_STORE *trusted;
-    STACK_OF(X509_NAME) *trusted_names; /* what a server tells its clients */
+    STACK_OF(X509_NAME) * trusted_names; /* what a server tells its clients */
 } weir_tls_credentials;
 
 /* Reads what the config says: 0, or what weir_tls_context_new_server promises. */

@@ -391,7 +391,7 @@ const char *weir__tls_engine_server(const weir_tls_engine *engine)
 /* How requests begin. */
 static bool is_http(const uint8_t *bytes, size_t there)
 {
-    static const char *const methods[] = { "GET ",    "HEAD ", "POST ",   "PUT ",   "DELETE ",
+    static const char *const methods[] = { "GET ",     "HEAD ",  "POST ",    "PUT ",   "DELETE ",
                                            "OPTIONS ", "PATCH ", "CONNECT ", "TRACE ", "PRI * " };
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         size_t length = strlen(methods[i]);
@@ -415,8 +415,8 @@ int weir__tls_record_length(const uint8_t *bytes, size_t there, weir_error *erro
                               "this is not TLS: it begins with %02x %02x %02x %02x %02x", bytes[0],
                               bytes[1], bytes[2], bytes[3], bytes[4]);
     if (length > WEIR__TLS_RECORD_MOST)
-        return weir_error_set(error, WEIR_ETLS_RECORD, "tls",
-                              "a record of %zu bytes, more than %d", length, WEIR__TLS_RECORD_MOST);
+        return weir_error_set(error, WEIR_ETLS_RECORD, "tls", "a record of %zu bytes, more than %d",
+                              length, WEIR__TLS_RECORD_MOST);
     return (int)length + WEIR__TLS_HEADER;
 }
 

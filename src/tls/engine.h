@@ -55,7 +55,8 @@ weir_tls_session *weir__tls_engine_session(weir_tls_engine *engine);
 /* The name under which a client's sessions are kept; NULL: they are not. */
 const char *weir__tls_engine_server(const weir_tls_engine *engine);
 
-/* Records ---------------------------------------------------------------------------------------- */
+/* Records ----------------------------------------------------------------------------------------
+ */
 
 enum {
     WEIR__TLS_HEADER = 5,
@@ -68,7 +69,8 @@ enum {
  * or what is wrong with it, also in words. */
 int weir__tls_record_length(const uint8_t *bytes, size_t there, weir_error *error);
 
-/* Whether a record of this type makes no sense at this point, for what it would begin is refused. */
+/* Whether a record of this type makes no sense at this point, for what it would begin is refused.
+ */
 bool weir__tls_engine_is_renegotiation(const weir_tls_engine *engine, uint8_t type);
 
 #endif

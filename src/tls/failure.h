@@ -8,8 +8,8 @@
 /* Before a call whose failure is told by one of these: what is in the thread's queue is old. */
 void weir__tls_failure_clear(void);
 
-/* What the queue has, which is empty then, behind the words of the caller. `code` is for what has no
- * better one. Returns the code. `error` may be NULL. */
+/* What the queue has, which is empty then, behind the words of the caller. `code` is for what has
+ * no better one. Returns the code. `error` may be NULL. */
 int weir__tls_failure(weir_error *error, int code, const char *format, ...) WEIR_PRINTF(3, 4);
 
 /* Why a certificate was refused, an X509_V_ERR_ of OpenSSL. */

@@ -47,13 +47,13 @@ typedef struct tls {
     weir_ctx_timer timer; /* of the handshake, then of the close */
 
     uint8_t phase;
-    bool is_flush_wanted;   /* once it is open */
-    bool is_ending;         /* a shutdown waits for that, too */
-    bool is_output_ended;   /* close_notify is said */
-    bool is_input_ended;    /* and heard */
-    bool is_end_told;       /* to the handlers behind */
-    bool is_closing;        /* a close waits for the other side's close_notify */
-    bool is_held_back;      /* the channel is unwritable because of what waits here */
+    bool is_flush_wanted; /* once it is open */
+    bool is_ending;       /* a shutdown waits for that, too */
+    bool is_output_ended; /* close_notify is said */
+    bool is_input_ended;  /* and heard */
+    bool is_end_told;     /* to the handlers behind */
+    bool is_closing;      /* a close waits for the other side's close_notify */
+    bool is_held_back;    /* the channel is unwritable because of what waits here */
 } tls;
 
 static void release_promise(void *promise)
@@ -160,8 +160,7 @@ static void hold_back(weir_ctx *ctx, tls *self)
     int64_t most = 0;
     if (!self->is_held_back)
         weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_WRITE_HIGH_BYTES, &most);
-    bool is_much = self->is_held_back ? self->writes.bytes > 0
-                                      : self->writes.bytes > (size_t)most;
+    bool is_much = self->is_held_back ? self->writes.bytes > 0 : self->writes.bytes > (size_t)most;
     if (is_much == self->is_held_back)
         return;
     self->is_held_back = is_much;

@@ -113,9 +113,8 @@ static bool read_message(span message, char host[256])
 {
     span random, session, ciphers, compressions, extensions;
     if (!take(&message, RANDOM, &random) || !take_vector(&message, 1, &session) ||
-        session.left > SESSION_ID_MOST || !take_vector(&message, 2, &ciphers) ||
-        ciphers.left < 2 || ciphers.left % 2 != 0 || !take_vector(&message, 1, &compressions) ||
-        compressions.left == 0)
+        session.left > SESSION_ID_MOST || !take_vector(&message, 2, &ciphers) || ciphers.left < 2 ||
+        ciphers.left % 2 != 0 || !take_vector(&message, 1, &compressions) || compressions.left == 0)
         return false;
     if (message.left == 0)
         return true; /* from before there were extensions */
@@ -187,8 +186,8 @@ weir_tls_hello_state weir__tls_hello_read(weir_tls_hello *hello, const weir_buf 
         if (length == 0 || (size_t)length > left)
             return WEIR_TLS_HELLO_MORE;
         hello->looked += (size_t)length;
-        state = add_record(hello, in, index + WEIR__TLS_HEADER,
-                           (size_t)length - WEIR__TLS_HEADER, most, error);
+        state = add_record(hello, in, index + WEIR__TLS_HEADER, (size_t)length - WEIR__TLS_HEADER,
+                           most, error);
     }
     return state;
 }

@@ -111,8 +111,7 @@ void weir_tls_hosts_release(weir_tls_hosts *hosts)
 static weir_tls_context *find(const weir_tls_hosts *self, const char *name)
 {
     const weir_tls_host wanted = { .name = name };
-    const weir_tls_host *found =
-        bsearch(&wanted, self->list, self->count, sizeof wanted, compare);
+    const weir_tls_host *found = bsearch(&wanted, self->list, self->count, sizeof wanted, compare);
     return found != NULL ? found->context : NULL;
 }
 

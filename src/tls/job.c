@@ -16,8 +16,8 @@ static void destroy(weir_tls_job *job)
 static int run(weir_task *task)
 {
     weir_tls_job *job = WEIR_CONTAINER(task, weir_tls_job, task);
-    job->step =
-        weir__tls_engine_shake(job->engine, job->in, weir_buf_readable(job->in), &job->error);
+    job->step = weir__tls_engine_shake(job->engine, job->in, weir_buf_readable(job->in),
+                                       &job->error);
     weir_promise_set(job->promise, 0); /* last: from here on it is the loop's */
     return 0;
 }

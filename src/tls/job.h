@@ -24,8 +24,9 @@ struct weir_tls_job {
     weir_promise *promise;
 };
 
-/* Has an executor shake with the bytes of `in`, whole records. Takes the engine and the buffer, when
- * it returns a job; NULL: no memory, and nothing has changed. `done` is never called inside. */
+/* Has an executor shake with the bytes of `in`, whole records. Takes the engine and the buffer,
+ * when it returns a job; NULL: no memory, and nothing has changed. `done` is never called inside.
+ */
 weir_tls_job *weir__tls_job_start(weir_ctx *ctx, weir_executor *executor, weir_tls_engine *engine,
                                   weir_buf *in, void (*done)(weir_tls_job *job, weir_ctx *ctx));
 

@@ -66,8 +66,7 @@ static int check_numbers(const weir_tls_config *config, weir_error *error)
                               (int)config->min_version, (int)config->max_version);
     if (config->client_auth < WEIR_TLS_CLIENT_AUTH_NONE ||
         config->client_auth > WEIR_TLS_CLIENT_AUTH_REQUIRED)
-        return weir_error_set(error, -EINVAL, "tls", "client_auth is %d",
-                              (int)config->client_auth);
+        return weir_error_set(error, -EINVAL, "tls", "client_auth is %d", (int)config->client_auth);
     if (config->session_s < WEIR_OFF)
         return weir_error_set(error, -EINVAL, "tls", "session_s is %d", config->session_s);
     return 0;
@@ -443,8 +442,7 @@ static void wipe(const char *text)
 
 void weir__tls_material_release(weir_tls_material *material)
 {
-    if (material == NULL ||
-        atomic_fetch_sub_explicit(&material->refs, 1, memory_order_acq_rel) > 1)
+    if (material == NULL || atomic_fetch_sub_explicit(&material->refs, 1, memory_order_acq_rel) > 1)
         return;
     for (size_t i = 0; i < WEIR__TLS_SHARDS; i++)
         SSL_CTX_free(material->shards[i].ssl);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a config came to: never changed, so that connections can go on with it when another comes. */
+/* What a config came to: never changed, so that connections can go on with it when another comes.
+ */
 #ifndef WEIR_TLS_MATERIAL_H
 #define WEIR_TLS_MATERIAL_H
 

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <sys/uio.h>
 
-#define SMALL 4096                              /* below this, copying is cheaper than a record */
-#define MOST_SEALED (3 * WEIR__TLS_PLAIN_MOST)  /* in one buffer, which the pool can have */
+#define SMALL 4096                             /* below this, copying is cheaper than a record */
+#define MOST_SEALED (3 * WEIR__TLS_PLAIN_MOST) /* in one buffer, which the pool can have */
 #define RUNS 16
 
 typedef struct sealing {

@@ -83,12 +83,12 @@ static bool take_text(BIO *bio, char *to, size_t size)
 static bool write_down(weir_tls_self_signed *made, X509 *certificate, EVP_PKEY *key)
 {
     BIO *certificate_bio = BIO_new(BIO_s_mem()), *key_bio = BIO_new(BIO_s_secmem());
-    bool is_written =
-        certificate_bio != NULL && key_bio != NULL &&
-        PEM_write_bio_X509(certificate_bio, certificate) == 1 &&
-        PEM_write_bio_PKCS8PrivateKey(key_bio, key, NULL, NULL, 0, NULL, NULL) == 1 &&
-        take_text(certificate_bio, made->certificate_pem, sizeof made->certificate_pem) &&
-        take_text(key_bio, made->key_pem, sizeof made->key_pem);
+    bool is_written = certificate_bio != NULL && key_bio != NULL &&
+                      PEM_write_bio_X509(certificate_bio, certificate) == 1 &&
+                      PEM_write_bio_PKCS8PrivateKey(key_bio, key, NULL, NULL, 0, NULL, NULL) == 1 &&
+                      take_text(certificate_bio, made->certificate_pem,
+                                sizeof made->certificate_pem) &&
+                      take_text(key_bio, made->key_pem, sizeof made->key_pem);
     BIO_free(certificate_bio);
     BIO_free(key_bio);
     return is_written;
@@ -113,9 +113,9 @@ int weir_tls_self_signed_make(weir_tls_self_signed *made, const char *host, weir
     X509 *certificate = X509_new();
     bool is_made = key != NULL && certificate != NULL && fill(certificate, key, host) &&
                    write_down(made, certificate, key);
-    int code = is_made ? 0
-                       : weir__tls_failure(error, WEIR_ETLS, "no certificate can be made for %s",
-                                           host);
+    int code = is_made
+                   ? 0
+                   : weir__tls_failure(error, WEIR_ETLS, "no certificate can be made for %s", host);
     weir__tls_failure_clear();
     X509_free(certificate);
     EVP_PKEY_free(key);

@@ -78,8 +78,8 @@ SSL_SESSION *weir__tls_sessions_get(weir_tls_sessions *sessions, const char *ser
     SSL_SESSION *session = NULL;
     pthread_mutex_lock(&sessions->lock);
     weir_tls_kept_session *kept = take(sessions, server, MOST + 1);
-    bool is_for_one_use =
-        kept != NULL && SSL_SESSION_get_protocol_version(kept->session) >= TLS1_3_VERSION;
+    bool is_for_one_use = kept != NULL &&
+                          SSL_SESSION_get_protocol_version(kept->session) >= TLS1_3_VERSION;
     if (kept != NULL) {
         session = kept->session;
         SSL_SESSION_up_ref(session);

@@ -37,8 +37,8 @@ struct sni {
     question *asked;
     int64_t begun_ns;
     weir_ctx_timer timer;
-    bool is_done;    /* the ClientHello is there */
-    bool is_leaving; /* TLS is about to take its place */
+    bool is_done;      /* the ClientHello is there */
+    bool is_leaving;   /* TLS is about to take its place */
     bool holds_active; /* on_active came, and has not gone on */
 };
 
@@ -181,8 +181,8 @@ static void sni_on_read(weir_ctx *ctx, weir_msg *msg)
         ask(ctx, self);
     else
         take_context(ctx, self,
-                     weir_tls_hosts_find(self->hosts, self->hello.host[0] != '\0' ? self->hello.host
-                                                                                  : NULL));
+                     weir_tls_hosts_find(self->hosts,
+                                         self->hello.host[0] != '\0' ? self->hello.host : NULL));
 }
 
 static void sni_on_error(weir_ctx *ctx, const weir_error *error)

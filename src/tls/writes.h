@@ -20,7 +20,8 @@ typedef struct weir_tls_writes {
 /* Takes the buffer, and a reference to the promise: 0; or -ENOMEM, and both are the caller's. */
 int weir__tls_writes_add(weir_tls_writes *writes, weir_buf *buf, weir_promise *promise);
 
-/* The first that waits, whose references are the caller's from then on: false when there is none. */
+/* The first that waits, whose references are the caller's from then on: false when there is none.
+ */
 bool weir__tls_writes_take(weir_tls_writes *writes, weir_tls_write *taken);
 
 /* All of them end with a code, and are not written. */
