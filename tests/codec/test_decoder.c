@@ -584,7 +584,7 @@ static void the_rest_goes_to_the_one_in_its_place(void **state)
         weir_embedded *embedded = embedded_with(add_middle, &self);
         assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\1a\1xbc\nd\n", cut), 0);
         assert_int_equal(
-            weir_embedded_write_inbound_bytes(embedded, "\1a\1xbc\nd\n" + cut, 9 - cut), 0);
+            weir_embedded_write_inbound_bytes(embedded, &"\1a\1xbc\nd\n"[cut], 9 - cut), 0);
         codec_expect_text(embedded, "a");
         codec_expect_text(embedded, "x");
         codec_expect_text(embedded, "bc");
