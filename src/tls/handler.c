@@ -42,7 +42,8 @@ typedef struct tls {
     weir_promise *handshake;
     weir_tls_session *session; /* to be told */
     weir_error *failure;       /* to be told, behind what was good */
-    weir_tls_writes writes;
+    weir_tls_writes writes;    /* to be encrypted */
+    weir_tls_writes sealed;    /* records, to be passed on */
     weir_promise *shutdown_promise, *close_promise;
     weir_ctx_timer timer; /* of the handshake, then of the close */
 
@@ -92,9 +93,13 @@ static void end_promise(weir_promise **promise, int code)
     weir_promise_release(ended);
 }
 
+/* What is told when there is no memory for the words. */
+static weir_error no_memory = { -ENOMEM, "tls", "no memory for what came of a handshake" };
+
 static void drop_failure(tls *self)
 {
-    weir_free(self->failure);
+    if (self->failure != &no_memory)
+        weir_free(self->failure);
     self->failure = NULL;
 }
 
@@ -109,11 +114,28 @@ static void let_go(weir_ctx *ctx, tls *self, int code)
     self->is_held_back = self->is_ending = false;
 }
 
-/* What TLS itself has to say. Whether it gets there nobody asks, so it has a promise: without one a
- * peer that has gone would be one more error. */
+/* Whoever gets one of them may come back to this; then it goes on in there, so that records stay in
+ * their order. */
+static void pass_sealed(weir_ctx *ctx, tls *self)
+{
+    for (weir_tls_write next; weir__tls_writes_take(&self->sealed, &next);) {
+        weir_ctx_write(ctx, &next.buf->msg, next.promise);
+        weir_promise_release(next.promise);
+    }
+}
+
+/* What TLS has to say beside the writes, behind those that are sealed; NULL: nothing. */
+static weir_buf *take_output(weir_ctx *ctx, tls *self)
+{
+    pass_sealed(ctx, self);
+    return self->engine != NULL ? weir__tls_engine_take_output(self->engine) : NULL;
+}
+
+/* Alerts, close_notify among them. Whether one gets there nobody asks, so it has a promise: without
+ * it a peer that has gone would be one more error. */
 static void send_last_words(weir_ctx *ctx, tls *self)
 {
-    weir_buf *out = self->engine != NULL ? weir__tls_engine_take_output(self->engine) : NULL;
+    weir_buf *out = take_output(ctx, self);
     if (out == NULL)
         return;
     weir_promise *promise = weir_channel_promise(weir_ctx_channel(ctx));
@@ -168,26 +190,22 @@ static void hold_back(weir_ctx *ctx, tls *self)
 }
 
 /* Encrypts what was written, and passes it on. What comes back to this meanwhile finds all of it
- * done. */
+ * encrypted. */
 static void seal(weir_ctx *ctx, tls *self)
 {
-    weir_tls_writes sealed = { 0 };
     weir_error error = { 0 };
-    int code = weir__tls_seal(self->engine, &self->writes, &sealed, &error);
-    for (weir_tls_write next; weir__tls_writes_take(&sealed, &next);) {
-        weir_ctx_write(ctx, &next.buf->msg, next.promise);
-        weir_promise_release(next.promise);
-    }
+    int code = weir__tls_seal(self->engine, &self->writes, &self->sealed, &error);
+    pass_sealed(ctx, self);
     if (code < 0)
         fail(ctx, &error);
     else if (self->is_held_back)
         hold_back(ctx, self);
 }
 
-/* What TLS has to say beside the writes: handshakes, tickets, answers to key updates. */
+/* Handshakes, tickets, answers to key updates. */
 static void send_output(weir_ctx *ctx, tls *self)
 {
-    weir_buf *out = self->engine != NULL ? weir__tls_engine_take_output(self->engine) : NULL;
+    weir_buf *out = take_output(ctx, self);
     if (out != NULL)
         weir_ctx_write_and_flush(ctx, &out->msg, NULL);
 }
@@ -219,21 +237,17 @@ static void note_step(tls *self, weir_tls_step step, const weir_error *error)
 {
     if (step == WEIR_TLS_STEP_DONE) {
         self->session = weir__tls_engine_session(self->engine);
-        if (self->session != NULL)
-            return;
-        static const weir_error no_memory = { -ENOMEM, "tls", "no memory for a session" };
-        error = &no_memory;
-    } else if (step != WEIR_TLS_STEP_FAILED) {
-        return;
+        if (self->session == NULL)
+            self->failure = &no_memory;
+    } else if (step == WEIR_TLS_STEP_FAILED) {
+        self->failure = weir_alloc(sizeof *self->failure);
+        if (self->failure != NULL)
+            *self->failure = *error;
+        else
+            self->failure = &no_memory;
     }
-    self->failure = weir_alloc(sizeof *self->failure);
-    if (self->failure != NULL)
-        *self->failure = *error;
-    else
-        self->is_input_ended = self->is_output_ended = true; /* nothing comes of it any more */
 }
 
-/* Without memory for the words, at least that it failed. */
 static weir_decoded tell_failure(weir_ctx *ctx, tls *self)
 {
     weir_decoded decoded = refuse(ctx, self->failure);
@@ -330,9 +344,13 @@ static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
                                   : decrypt(ctx, self, in, (size_t)length, out);
 }
 
-/* The handshake is done. */
+/* The handshake is done. Takes the reference. */
 static void be_open(weir_ctx *ctx, tls *self, weir_msg *session)
 {
+    if (self->phase != SHAKING) { /* too late */
+        weir_msg_release(session);
+        return;
+    }
     self->phase = OPEN;
     weir_ctx_cancel(ctx, &self->timer);
     if (weir_promise_succeed(self->handshake, weir_msg_retain(session), release_session) < 0)
@@ -343,14 +361,15 @@ static void be_open(weir_ctx *ctx, tls *self, weir_msg *session)
         return;
     weir_promise *promise = self->shutdown_promise;
     self->shutdown_promise = NULL;
-    if (self->is_ending)
+    bool is_ending = self->is_ending, is_flush_wanted = self->is_flush_wanted;
+    self->is_ending = self->is_flush_wanted = false;
+    if (is_ending)
         shut(ctx, self, promise);
-    else if (self->is_flush_wanted)
+    else if (is_flush_wanted)
         seal(ctx, self);
     weir_promise_release(promise);
-    if (self->is_flush_wanted)
+    if (is_flush_wanted)
         weir_ctx_flush(ctx);
-    self->is_ending = self->is_flush_wanted = false;
 }
 
 static bool give(weir_ctx *ctx, weir_msg *msg)
@@ -410,8 +429,10 @@ static void on_job_done(weir_tls_job *job, weir_ctx *ctx)
     self->engine = job->engine;
     job->engine = NULL;
     self->job = NULL;
-    note_step(self, job->step, &job->error);
     weir_channel_set_readable(weir_ctx_channel(ctx), REASON_READ, true);
+    if (self->phase != SHAKING)
+        return; /* it has failed meanwhile, or the channel is closed */
+    note_step(self, job->step, &job->error);
     decode_again(ctx, self);
 }
 
@@ -566,6 +587,7 @@ static void tls_added(weir_ctx *ctx)
 static void drop_all(weir_ctx *ctx, tls *self, int code)
 {
     self->phase = OVER;
+    pass_sealed(ctx, self);
     let_go(ctx, self, code);
     if (self->handshake != NULL)
         weir_promise_fail(self->handshake, code); /* unless it is complete */
