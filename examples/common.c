@@ -274,8 +274,8 @@ bool example_listen(example *self, const weir_server_config *config)
     weir_group_config workers = { .loops = self->loops, .name = "worker" };
     weir_server_config full = *config;
     weir_error error;
-    if (!example_tls_serve(&self->tls, self->name) ||
-        !example_tls_connect(&self->connect_tls, self->name, self->connect))
+    if (!example_tls_connect(&self->connect_tls, self->name, self->connect) ||
+        !example_tls_serve(&self->tls, self->name))
         return false;
     int code = catch_signals(self, &error); /* before there are other threads */
     if (code == 0)
