@@ -511,10 +511,13 @@ static void begin(weir_ctx *ctx, tls *self)
     if (code == 0 && !self->context->is_server &&
         weir__tls_engine_shake(self->engine, NULL, 0, &error) == WEIR_TLS_STEP_FAILED)
         code = error.code;
-    if (code < 0)
+    if (code < 0) {
         fail(ctx, &error);
-    else
-        send_output(ctx, self);
+        return;
+    }
+    send_output(ctx, self);
+    if (!has_option(ctx, WEIR_OPTION_AUTO_READ))
+        weir_ctx_read(ctx); /* nobody behind asks before there is something to read */
 }
 
 static void tls_on_active(weir_ctx *ctx)
@@ -749,6 +752,7 @@ static void tls_close(weir_ctx *ctx, weir_promise *promise)
         return;
     if (self->is_closing) /* who asks again does not want to wait */
         close_at_last(ctx, self);
+    self->is_input_ended = true; /* nobody misses what is not heard any more */
     weir_ctx_close(ctx, promise);
 }
 
