@@ -4,6 +4,7 @@
 
 #include "tls/context.h"
 #include "tls/failure.h"
+#include "tls/hello.h"
 #include "tls/session.h"
 
 #include <weir/alloc.h>
@@ -133,7 +134,8 @@ static bool is_address(const char *host)
     return address != NULL;
 }
 
-/* Whom the certificate must be for, which names are also told to the server. */
+/* Whom the certificate must be for, which names are also told to the server. OpenSSL takes a dot at
+ * the begin for all names that end like this. */
 static bool expect_host(weir_tls_engine *self)
 {
     X509_VERIFY_PARAM *rules = SSL_get0_param(self->ssl);
@@ -141,6 +143,8 @@ static bool expect_host(weir_tls_engine *self)
     weir__tls_failure_clear(); /* of what is no address */
     if (is_ip)
         return X509_VERIFY_PARAM_set1_ip_asc(rules, self->host) == 1;
+    if (!weir__tls_is_host(self->host, strlen(self->host)))
+        return false;
     SSL_set_hostflags(self->ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
     return SSL_set1_host(self->ssl, self->host) == 1 &&
            SSL_set_tlsext_host_name(self->ssl, self->host) == 1;

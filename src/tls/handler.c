@@ -3,6 +3,7 @@
 #include "tls/context.h"
 #include "tls/engine.h"
 #include "tls/job.h"
+#include "tls/place.h"
 #include "tls/seal.h"
 
 #include <weir/alloc.h>
@@ -55,6 +56,7 @@ typedef struct tls {
     bool is_end_told;     /* to the handlers behind */
     bool is_closing;      /* a close waits for the other side's close_notify */
     bool is_held_back;    /* the channel is unwritable because of what waits here */
+    bool is_paused;       /* nothing is read until somebody takes what TLS itself has answered */
 } tls;
 
 static void release_promise(void *promise)
@@ -103,6 +105,14 @@ static void drop_failure(tls *self)
     self->failure = NULL;
 }
 
+static void set_paused(weir_ctx *ctx, tls *self, bool is_paused)
+{
+    if (self->is_paused == is_paused)
+        return;
+    self->is_paused = is_paused;
+    weir_channel_set_readable(weir_ctx_channel(ctx), REASON_READ, !is_paused);
+}
+
 /* All that waited for something to come of it. */
 static void let_go(weir_ctx *ctx, tls *self, int code)
 {
@@ -112,6 +122,7 @@ static void let_go(weir_ctx *ctx, tls *self, int code)
     if (self->is_held_back)
         weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, true);
     self->is_held_back = self->is_ending = false;
+    set_paused(ctx, self, false);
 }
 
 /* Whoever gets one of them may come back to this; then it goes on in there, so that records stay in
@@ -202,12 +213,22 @@ static void seal(weir_ctx *ctx, tls *self)
         hold_back(ctx, self);
 }
 
-/* Handshakes, tickets, answers to key updates. */
+/* Handshakes, tickets, and answers to key updates, for which a peer may ask without end. */
 static void send_output(weir_ctx *ctx, tls *self)
 {
     weir_buf *out = take_output(ctx, self);
-    if (out != NULL)
-        weir_ctx_write_and_flush(ctx, &out->msg, NULL);
+    if (out == NULL)
+        return;
+    weir_ctx_write_and_flush(ctx, &out->msg, NULL);
+    if (self->phase == OPEN && !self->is_held_back)
+        set_paused(ctx, self, !weir_channel_is_writable(weir_ctx_channel(ctx)));
+}
+
+static void tls_on_writability(weir_ctx *ctx)
+{
+    if (weir_channel_is_writable(weir_ctx_channel(ctx)))
+        set_paused(ctx, weir_ctx_state(ctx), false);
+    weir_ctx_fire_writability(ctx);
 }
 
 static void say_end(weir_ctx *ctx, tls *self)
@@ -517,7 +538,7 @@ static void begin(weir_ctx *ctx, tls *self)
     }
     send_output(ctx, self);
     if (!has_option(ctx, WEIR_OPTION_AUTO_READ))
-        weir_ctx_read(ctx); /* nobody behind asks before there is something to read */
+        weir_ctx_read(ctx); /* nobody else knows that something is awaited */
 }
 
 static void tls_on_active(weir_ctx *ctx)
@@ -575,7 +596,7 @@ static void tls_added(weir_ctx *ctx)
         weir_error_set(&error, code, "tls", "no memory for TLS");
     if (code < 0) {
         self->phase = OVER;
-        weir_ctx_fail(ctx, code, "%s", error.message);
+        weir__tls_give_up(ctx, code, error.message);
         return;
     }
     if (!weir_channel_is_active(weir_ctx_channel(ctx)))
@@ -765,6 +786,7 @@ const weir_handler_type weir_tls_handler = {
     .on_read = tls_on_read,
     .on_read_complete = tls_on_read_complete,
     .on_event = tls_on_event,
+    .on_writability = tls_on_writability,
     .on_inactive = tls_on_inactive,
     .on_error = tls_on_error,
     .write = tls_write,

@@ -170,7 +170,7 @@ static int open_key_log(weir_tls_material *self, weir_error *error)
     if (self->config.key_log_file == NULL)
         return 0;
     weir__tls_failure_clear();
-    self->key_log = BIO_new_file(self->config.key_log_file, "a");
+    self->key_log = BIO_new_file(self->config.key_log_file, "ae");
     if (self->key_log == NULL)
         return weir__tls_failure(error, -ENOMEM, "cannot write to %s", self->config.key_log_file);
     BIO_get_fp(self->key_log, &file);

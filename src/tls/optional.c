@@ -22,7 +22,7 @@ static void optional_added(weir_ctx *ctx)
     if (code == 0 && (self->tls = weir__tls_config_copy(config)) == NULL)
         code = -ENOMEM;
     if (code < 0)
-        weir_ctx_fail(ctx, code, "TLS needs a weir_tls with a context, and the channel's loop");
+        weir__tls_give_up(ctx, code, "TLS needs a weir_tls with a context, and the channel's loop");
 }
 
 static void tell_active(weir_ctx *ctx, optional *self)
