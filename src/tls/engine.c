@@ -152,7 +152,8 @@ static bool expect_host(weir_tls_engine *self)
 
 static void resume(weir_tls_engine *self)
 {
-    SSL_SESSION *session = weir__tls_sessions_get(&self->context->sessions, self->server);
+    SSL_SESSION *session = weir__tls_sessions_get(&self->context->sessions, self->material->trust,
+                                                  self->server);
     if (session == NULL)
         return;
     SSL_set_session(self->ssl, session); /* without it the handshake is a whole one */

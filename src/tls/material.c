@@ -197,17 +197,28 @@ static int64_t now_ns(void)
 static int on_ticket(SSL *ssl, unsigned char name[16], unsigned char *iv, EVP_CIPHER_CTX *cipher,
                      EVP_MAC_CTX *mac, int is_encrypting)
 {
-    return weir__tls_tickets_apply(&material_of(ssl)->context->tickets, name, iv, cipher, mac,
-                                   is_encrypting, now_ns());
+    int result = weir__tls_tickets_apply(&material_of(ssl)->context->tickets, name, iv, cipher, mac,
+                                         is_encrypting, now_ns());
+    bool is_used_up = !is_encrypting && SSL_version(ssl) >= TLS1_3_VERSION; /* good once */
+    return result == 1 && is_used_up ? 2 : result;
 }
 
 static int on_new_session(SSL *ssl, SSL_SESSION *session)
 {
     const char *server = weir__tls_engine_server(SSL_get_app_data(ssl));
+    weir_tls_material *self = material_of(ssl);
     if (server == NULL)
         return 0; /* it stays OpenSSL's */
-    weir__tls_sessions_put(&material_of(ssl)->context->sessions, server, session);
+    weir__tls_sessions_put(&self->context->sessions, self->trust, server, session);
     return 1;
+}
+
+/* That the name was understood. Without this OpenSSL does not keep it with a session. */
+static int on_name(SSL *ssl, int *alert, void *arg)
+{
+    (void)alert, (void)arg;
+    return SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name) != NULL ? SSL_TLSEXT_ERR_OK
+                                                                      : SSL_TLSEXT_ERR_NOACK;
 }
 
 /* The first of ours that the client has. */
@@ -323,6 +334,8 @@ static SSL_CTX *make_ssl(weir_tls_material *self, weir_error *error)
                                  SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS);
     set_verification(self, ssl);
+    if (self->is_server)
+        SSL_CTX_set_tlsext_servername_callback(ssl, on_name);
     if (self->key_log != NULL)
         SSL_CTX_set_keylog_callback(ssl, on_key_log);
     if (set_protocol(self, ssl) && set_credentials(self, ssl) && set_sessions(self, ssl) &&
@@ -408,7 +421,7 @@ static int fill(weir_tls_material *self, const weir_tls_config *config, weir_err
 }
 
 int weir__tls_material_new(weir_tls_material **material, weir_tls_context *context,
-                           const weir_tls_config *config, uint64_t trust, weir_error *error)
+                           const weir_tls_config *config, weir_error *error)
 {
     weir_tls_material *self = weir_zalloc(sizeof *self);
     if (self == NULL)
@@ -417,7 +430,7 @@ int weir__tls_material_new(weir_tls_material **material, weir_tls_context *conte
     pthread_mutex_init(&self->lock, NULL);
     self->context = context;
     self->is_server = context->is_server;
-    self->trust = trust;
+    self->trust = atomic_fetch_add_explicit(&context->trusts, 1, memory_order_relaxed) + 1;
     int code = fill(self, config, error);
     if (code < 0) {
         weir__tls_material_release(self);
