@@ -447,10 +447,10 @@ weir_tls_material *weir__tls_material_retain(weir_tls_material *material)
 }
 
 /* A secret among the texts. */
-static void wipe(const char *text)
+static void wipe(const weir_tls_material *self, const char *text)
 {
     if (text != NULL)
-        OPENSSL_cleanse((void *)(uintptr_t)text, strlen(text));
+        OPENSSL_cleanse(self->texts + (text - self->texts), strlen(text));
 }
 
 void weir__tls_material_release(weir_tls_material *material)
@@ -462,8 +462,8 @@ void weir__tls_material_release(weir_tls_material *material)
     weir__tls_credentials_free(&material->credentials);
     BIO_free(material->key_log);
     weir_free(material->alpn);
-    wipe(material->config.key_pem);
-    wipe(material->config.key_password);
+    wipe(material, material->config.key_pem);
+    wipe(material, material->config.key_password);
     weir_free(material->alpn_names);
     weir_free(material->texts);
     pthread_mutex_destroy(&material->lock);
