@@ -6,8 +6,9 @@
 #include <sys/uio.h>
 
 #define SMALL 4096 /* below this, copying is cheaper than a record */
-#define MOST_SEALED ((size_t)3 * WEIR__TLS_PLAIN_MOST) /* in one buffer, which the pool can have   \
-                                                        */
+#define MOST_SEALED                                                                                \
+    ((size_t)3 * WEIR__TLS_PLAIN_MOST) /* in one buffer, which the pool can have                   \
+                                        */
 #define RUNS 16
 
 typedef struct sealing {
