@@ -32,6 +32,7 @@ struct weir_tls_engine {
     bool is_done;  /* the handshake */
     bool has_failed;
     bool is_without_memory; /* for `out` */
+    bool is_named;          /* a client has said whom it wants, or nothing of it */
     char *host;             /* NULL: none */
     char *server;
 };
@@ -389,6 +390,16 @@ weir_tls_session *weir__tls_engine_session(weir_tls_engine *engine)
 const char *weir__tls_engine_server(const weir_tls_engine *engine)
 {
     return engine->server;
+}
+
+bool weir__tls_engine_note_name(weir_tls_engine *engine, const char *name)
+{
+    bool is_first = !engine->is_named;
+    engine->is_named = true;
+    if (is_first && name != NULL)
+        engine->host = copy_text(name, strlen(name));
+    return name == NULL || engine->host == NULL ? name == engine->host
+                                                : strcmp(name, engine->host) == 0;
 }
 
 /* Records -------------------------------------------------------------------------------------- */

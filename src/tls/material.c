@@ -213,12 +213,17 @@ static int on_new_session(SSL *ssl, SSL_SESSION *session)
     return 1;
 }
 
-/* That the name was understood. Without this OpenSSL does not keep it with a session. */
+/* That the name was understood; without this OpenSSL does not keep it with a session. A client that
+ * is asked for a second hello may not name another: the context was chosen by the first. */
 static int on_name(SSL *ssl, int *alert, void *arg)
 {
-    (void)alert, (void)arg;
-    return SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name) != NULL ? SSL_TLSEXT_ERR_OK
-                                                                      : SSL_TLSEXT_ERR_NOACK;
+    const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+    (void)arg;
+    if (!weir__tls_engine_note_name(SSL_get_app_data(ssl), name)) {
+        *alert = SSL_AD_ILLEGAL_PARAMETER;
+        return SSL_TLSEXT_ERR_ALERT_FATAL;
+    }
+    return name != NULL ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
 }
 
 /* The first of ours that the client has. */
