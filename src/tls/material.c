@@ -197,8 +197,10 @@ static int64_t now_ns(void)
 static int on_ticket(SSL *ssl, unsigned char name[16], unsigned char *iv, EVP_CIPHER_CTX *cipher,
                      EVP_MAC_CTX *mac, int is_encrypting)
 {
-    return weir__tls_tickets_apply(&material_of(ssl)->context->tickets, name, iv, cipher, mac,
-                                   is_encrypting, now_ns());
+    int result = weir__tls_tickets_apply(&material_of(ssl)->context->tickets, name, iv, cipher, mac,
+                                         is_encrypting, now_ns());
+    /* In 1.3 tickets are for one use: with 2 the client gets another. */
+    return result == 1 && !is_encrypting && SSL_version(ssl) >= TLS1_3_VERSION ? 2 : result;
 }
 
 static int on_new_session(SSL *ssl, SSL_SESSION *session)
