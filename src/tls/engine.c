@@ -291,9 +291,24 @@ static weir_tls_step fail_again(weir_error *error)
     return WEIR_TLS_STEP_FAILED;
 }
 
+/* In 1.2 a server may answer a ticket with a newer one. Then OpenSSL resumes with the older one no
+ * more, and tells of the newer one only here. */
+static void keep_renewed(weir_tls_engine *self)
+{
+    SSL_SESSION *session = SSL_get1_session(self->ssl);
+    if (session != NULL && SSL_SESSION_is_resumable(session))
+        weir__tls_sessions_put(&self->context->sessions, self->material->trust, self->server,
+                               session);
+    else
+        SSL_SESSION_free(session);
+}
+
 static void be_done(weir_tls_engine *self)
 {
     weir_tls_context *context = self->context;
+    if (self->server != NULL && SSL_session_reused(self->ssl) == 1 &&
+        SSL_version(self->ssl) < TLS1_3_VERSION)
+        keep_renewed(self);
     self->is_done = true;
     atomic_fetch_add_explicit(&context->handshakes, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&context->resumed, SSL_session_reused(self->ssl) == 1,
