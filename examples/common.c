@@ -92,6 +92,13 @@ static void print_help(const example *self)
         printf(
             "  --proxy-protocol connections come through a proxy, and begin with a header of its\n"
             "                   that says from whom; --log info shows it\n");
+    if (self->has_tls)
+        printf("  --tls            clients speak TLS\n"
+               "  --cert FILE      the certificate for that, with those that lead to its issuer\n"
+               "                   (default: one is made for localhost, which nobody trusts)\n"
+               "  --key FILE       the certificate's key\n");
+    if (self->has_tls && self->connect != NULL)
+        printf("  --connect-tls    the other server speaks TLS\n" EXAMPLE_TLS_HELP);
     printf(
         "  --io KIND        auto, epoll, uring or blocking, as WEIR_IO of the environment\n"
         "  --boss N         loops that accept connections (default 1)\n"
@@ -109,7 +116,26 @@ static void print_help(const example *self)
 
 void example_parse(example *self, int argc, char **argv)
 {
-    enum { LISTEN, IO, BOSS, LOOPS, ACCEPTORS, LOG, HELP, CONNECT, COPY, PROXY, ALL };
+    enum {
+        LISTEN,
+        IO,
+        BOSS,
+        LOOPS,
+        ACCEPTORS,
+        LOG,
+        HELP,
+        CONNECT,
+        COPY,
+        PROXY,
+        TLS,
+        CERT,
+        KEY,
+        CONNECT_TLS,
+        CA,
+        HOST,
+        INSECURE,
+        ALL
+    };
     struct option options[ALL + 1] = {
         [LISTEN] = { "listen", required_argument, NULL, LISTEN },
         [IO] = { "io", required_argument, NULL, IO },
@@ -126,6 +152,17 @@ void example_parse(example *self, int argc, char **argv)
         *next++ = (struct option){ "copy", no_argument, NULL, COPY };
     if (self->has_proxy)
         *next++ = (struct option){ "proxy-protocol", no_argument, NULL, PROXY };
+    if (self->has_tls) {
+        *next++ = (struct option){ "tls", no_argument, NULL, TLS };
+        *next++ = (struct option){ "cert", required_argument, NULL, CERT };
+        *next++ = (struct option){ "key", required_argument, NULL, KEY };
+    }
+    if (self->has_tls && self->connect != NULL) {
+        *next++ = (struct option){ "connect-tls", no_argument, NULL, CONNECT_TLS };
+        *next++ = (struct option){ "ca", required_argument, NULL, CA };
+        *next++ = (struct option){ "host", required_argument, NULL, HOST };
+        *next++ = (struct option){ "insecure", no_argument, NULL, INSECURE };
+    }
     const char *name = self->name;
     example_choose_log(name, "warn");
     self->boss_loops = 1;
@@ -142,6 +179,27 @@ void example_parse(example *self, int argc, char **argv)
             break;
         case PROXY:
             self->expects_proxy = true;
+            break;
+        case TLS:
+            self->tls.is_wanted = true;
+            break;
+        case CERT:
+            self->tls.certificate = optarg;
+            break;
+        case KEY:
+            self->tls.key = optarg;
+            break;
+        case CONNECT_TLS:
+            self->connect_tls.is_wanted = true;
+            break;
+        case CA:
+            self->connect_tls.ca = optarg;
+            break;
+        case HOST:
+            self->connect_tls.host = optarg;
+            break;
+        case INSECURE:
+            self->connect_tls.is_insecure = true;
             break;
         case IO:
             example_choose_io(name, optarg);
@@ -216,6 +274,9 @@ bool example_listen(example *self, const weir_server_config *config)
     weir_group_config workers = { .loops = self->loops, .name = "worker" };
     weir_server_config full = *config;
     weir_error error;
+    if (!example_tls_connect(&self->connect_tls, self->name, self->connect) ||
+        !example_tls_serve(&self->tls, self->name))
+        return false;
     int code = catch_signals(self, &error); /* before there are other threads */
     if (code == 0)
         code = weir_group_new(&self->boss, &boss, &error);
@@ -259,5 +320,7 @@ void example_end(example *self)
     end_group(self->boss);
     end_group(self->workers);
     end_group(self->main_loop);
+    example_tls_end(&self->tls);
+    example_tls_end(&self->connect_tls);
     weir_leak_report(NULL, NULL); /* debug builds name the messages that nobody released */
 }

@@ -62,13 +62,19 @@ static void proxied_on_event(weir_ctx *ctx, weir_msg *event)
 
 static const weir_handler_type proxied = { .name = "proxied", .on_event = proxied_on_event };
 
-static int init_proxied_child(weir_channel *ch, void *arg)
+/* With switches: what comes before the bytes to be answered. A proxy's header is not encrypted. */
+static int init_switched_child(weir_channel *ch, void *arg)
 {
+    const example *self = arg;
     weir_pipeline *pipeline = weir_channel_pipeline(ch);
-    int code = weir_pipeline_add_last(pipeline, "proxy", &weir_proxy_decoder, NULL);
-    if (code == 0)
+    int code = 0;
+    if (self->expects_proxy)
+        code = weir_pipeline_add_last(pipeline, "proxy", &weir_proxy_decoder, NULL);
+    if (self->expects_proxy && code == 0)
         code = weir_pipeline_add_last(pipeline, "proxied", &proxied, NULL);
-    return code < 0 ? code : init_child(ch, arg);
+    if (code == 0)
+        code = example_tls_add(&self->tls, ch);
+    return code < 0 ? code : init_child(ch, NULL);
 }
 
 int main(int argc, char **argv)
@@ -80,10 +86,11 @@ int main(int argc, char **argv)
             "or weir-echo-client.\n",
         .listen = "127.0.0.1:8007",
         .has_proxy = true,
+        .has_tls = true,
     };
     example_parse(&self, argc, argv);
-    weir_init_fn init = self.expects_proxy ? init_proxied_child : init_child;
-    bool is_ready = example_listen(&self, &(weir_server_config){ .init_child = init });
+    bool is_ready = example_listen(
+        &self, &(weir_server_config){ .init_child = init_switched_child, .arg = &self });
     if (is_ready)
         example_serve(&self);
     example_end(&self);

@@ -12,6 +12,7 @@ static const char program[] = "weir-echo-client";
 typedef struct settings {
     const char *connect;
     int count, size, connections, timeout_s;
+    example_tls tls;
 } settings;
 
 /* The argument of its handler. Until the channel is closed it is its loop's, then main's. */
@@ -129,6 +130,10 @@ static const weir_handler_type client = {
 
 static int init(weir_channel *ch, void *arg)
 {
+    const connection *self = arg;
+    int code = example_tls_add(&self->wanted->tls, ch);
+    if (code < 0)
+        return code;
     return weir_pipeline_add_last(weir_channel_pipeline(ch), "client", &client, arg);
 }
 
@@ -220,6 +225,7 @@ static void print_help(const settings *normal)
            "  --size BYTES       of each message (default %d)\n"
            "  --connections N    at the same time (default %d)\n"
            "  --timeout SECONDS  for each answer (default %d)\n"
+           "  --tls              the server speaks TLS\n" EXAMPLE_TLS_HELP
            "  --io KIND          auto, epoll, uring or blocking, as WEIR_IO of the environment\n"
            "  --log LEVEL        off, error, warn, info, debug or trace (default warn)\n"
            "  --help             this text\n",
@@ -229,13 +235,17 @@ static void print_help(const settings *normal)
 
 static void parse(settings *wanted, int argc, char **argv)
 {
-    enum { CONNECT, COUNT, SIZE, CONNECTIONS, TIMEOUT, IO, LOG, HELP };
+    enum { CONNECT, COUNT, SIZE, CONNECTIONS, TIMEOUT, TLS, CA, HOST, INSECURE, IO, LOG, HELP };
     static const struct option options[] = {
         { "connect", required_argument, NULL, CONNECT },
         { "count", required_argument, NULL, COUNT },
         { "size", required_argument, NULL, SIZE },
         { "connections", required_argument, NULL, CONNECTIONS },
         { "timeout", required_argument, NULL, TIMEOUT },
+        { "tls", no_argument, NULL, TLS },
+        { "ca", required_argument, NULL, CA },
+        { "host", required_argument, NULL, HOST },
+        { "insecure", no_argument, NULL, INSECURE },
         { "io", required_argument, NULL, IO },
         { "log", required_argument, NULL, LOG },
         { "help", no_argument, NULL, HELP },
@@ -258,6 +268,18 @@ static void parse(settings *wanted, int argc, char **argv)
             break;
         case TIMEOUT:
             wanted->timeout_s = example_number(program, "--timeout", optarg, 1, 3600);
+            break;
+        case TLS:
+            wanted->tls.is_wanted = true;
+            break;
+        case CA:
+            wanted->tls.ca = optarg;
+            break;
+        case HOST:
+            wanted->tls.host = optarg;
+            break;
+        case INSECURE:
+            wanted->tls.is_insecure = true;
             break;
         case IO:
             example_choose_io(program, optarg);
@@ -282,10 +304,13 @@ int main(int argc, char **argv)
         .timeout_s = 5,
     };
     parse(&wanted, argc, argv);
+    if (!example_tls_connect(&wanted.tls, program, wanted.connect))
+        return 1;
     weir_error error;
     weir_group *group = NULL;
     if (weir_group_new(&group, &(weir_group_config){ .loops = 1 }, &error) < 0) {
         fprintf(stderr, "%s: %s\n", program, error.message);
+        example_tls_end(&wanted.tls);
         return 1;
     }
     size_t count = (size_t)wanted.count, connection_count = (size_t)wanted.connections;
@@ -304,6 +329,7 @@ int main(int argc, char **argv)
     int64_t took_ns = now_ns() - started_ns;
     weir_group_shutdown(group, 0, 1000);
     weir_group_free(group);
+    example_tls_end(&wanted.tls);
     is_fine = connections != NULL && check(connections, &wanted) && is_fine;
     weir_leak_report(NULL, NULL);
     if (is_fine)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* weir-proxy: passes on what it reads, both ways, no faster than the slower side takes it.
  *
- *     client  --->  front: [proxy] [relay]        back: [relay]  --->  upstream
- *             <---                         <--->                 <---
+ *     client  --->  front: [tls] [proxy] [relay]        back: [tls] [relay]  --->  upstream
+ *             <---                               <--->                       <---
  *
  * `front` is the channel of the client. When it is there, `proxy` connects another one, `back`;
  * then each has a `relay`, with the other channel as its argument. If both are on one loop, and
  * nobody wants to see the bytes, they go from one to the other inside the kernel (weir_relay), and
  * the handlers only learn of the end. Else `relay` reads and writes them; then the two may be on
- * different loops, so it speaks to the other channel by functions that any thread may call. */
+ * different loops, so it speaks to the other channel by functions that any thread may call. TLS is
+ * there if it is wanted on that side. */
 #include "common.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@
 #define CONNECT_TIMEOUT_MS 10000
 #define LOOK_MS 5000 /* how often to look whether a connection is still one */
 
-static bool is_copying; /* handlers see the bytes; set by main, before there are other threads */
+static const example *wanted; /* set by main, before there are other threads */
 
 /* Relay: from this channel to the other -------------------------------------------------------- */
 
@@ -67,6 +68,15 @@ static void answer_if_room(weir_ctx *ctx)
     weir_channel_read(other_of(ctx));
 }
 
+/* Not by way of TLS, which would say that this is the good end of everything. */
+static void break_off(weir_ctx *ctx)
+{
+    weir_channel *channel = weir_ctx_channel(ctx);
+    weir_ctx *tls = weir_pipeline_ctx(weir_channel_pipeline(channel), "tls");
+    weir_channel_set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, 0, NULL);
+    weir_ctx_close(tls != NULL ? tls : ctx, NULL);
+}
+
 static void relay_on_event(weir_ctx *ctx, weir_msg *event)
 {
     relay *self = weir_ctx_state(ctx);
@@ -74,8 +84,7 @@ static void relay_on_event(weir_ctx *ctx, weir_msg *event)
         self->is_asked = true;
         answer_if_room(ctx);
     } else if (event == &reset) {
-        weir_channel_set_option(weir_ctx_channel(ctx), WEIR_OPTION_CLOSE_LINGER_S, 0, NULL);
-        weir_ctx_close(ctx, NULL);
+        break_off(ctx);
     } else {
         if (event == &weir_event_input_closed)
             weir_channel_shutdown(other_of(ctx), NULL); /* sends all, then the end */
@@ -165,11 +174,17 @@ static int add_relay(weir_channel *from, weir_channel *to)
     return code;
 }
 
+/* A handler does, to show them or for TLS. */
+static bool needs_bytes(void)
+{
+    return wanted->is_copying || wanted->tls.is_wanted || wanted->connect_tls.is_wanted;
+}
+
 /* From now on what `from` reads goes to `to`: in the kernel, unless that refuses, which it does at
  * once. */
 static void start_relay(weir_channel *from, weir_channel *to)
 {
-    weir_promise *refusal = is_copying ? NULL : weir_channel_promise(from);
+    weir_promise *refusal = needs_bytes() ? NULL : weir_channel_promise(from);
     if (refusal != NULL)
         weir_relay(from, to, refusal);
     if (refusal == NULL || weir_future_is_done(weir_promise_future(refusal)))
@@ -187,6 +202,17 @@ static const weir_option_value options[] = {
 };
 #define OPTION_COUNT (sizeof options / sizeof *options)
 
+/* TLS reads until its handshake is done, and may find bytes behind that. They wait until a relay
+ * asks for them. */
+static int add_tls(weir_channel *channel, const example_tls *tls)
+{
+    int code = example_tls_add(tls, channel);
+    if (code < 0 || !tls->is_wanted)
+        return code;
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "flow",
+                                  &weir_flow_control_handler, NULL);
+}
+
 /* What a handler that needs the bytes looks like: this one shows them, if anybody looks at the
  * log. */
 static int add_logging(weir_channel *channel)
@@ -198,7 +224,9 @@ static int add_logging(weir_channel *channel)
 
 static int init_back(weir_channel *back, void *front)
 {
-    int code = is_copying ? add_logging(back) : 0;
+    int code = add_tls(back, &wanted->connect_tls);
+    if (code == 0 && wanted->is_copying)
+        code = add_logging(back);
     return code < 0 ? code : add_relay(back, front);
 }
 
@@ -233,10 +261,10 @@ static weir_loop *loop_for_back(const weir_channel *front)
     return strcmp(weir_loop_io_name(loop), "blocking") != 0 ? loop : NULL;
 }
 
-static int connect_back(weir_channel *front, const example *self)
+static int connect_back(weir_channel *front)
 {
     weir_client_config config = {
-        .group = self->workers,
+        .group = wanted->workers,
         .loop = loop_for_back(front),
         .init = init_back,
         .arg = front,
@@ -254,7 +282,7 @@ static int connect_back(weir_channel *front, const example *self)
         weir_promise_fail(promise, code);
     } else {
         weir_error error;
-        if (weir_client_start(&config, self->connect, promise, &error) < 0)
+        if (weir_client_start(&config, wanted->connect, promise, &error) < 0)
             weir_promise_fail_with(promise, &error);
     }
     weir_promise_release(promise);
@@ -263,7 +291,7 @@ static int connect_back(weir_channel *front, const example *self)
 
 static void proxy_on_active(weir_ctx *ctx)
 {
-    int code = connect_back(weir_ctx_channel(ctx), weir_ctx_arg(ctx));
+    int code = connect_back(weir_ctx_channel(ctx));
     if (code < 0) {
         weir_log(WEIR_LOG_ERROR, "proxy", "%s", weir_error_text(code));
         weir_ctx_close(ctx, NULL);
@@ -275,9 +303,12 @@ static const weir_handler_type proxy = { .name = "proxy", .on_active = proxy_on_
 
 static int init_child(weir_channel *front, void *arg)
 {
-    int code = is_copying ? add_logging(front) : 0;
+    (void)arg;
+    int code = add_tls(front, &wanted->tls);
+    if (code == 0 && wanted->is_copying)
+        code = add_logging(front);
     return code < 0 ? code
-                    : weir_pipeline_add_last(weir_channel_pipeline(front), "proxy", &proxy, arg);
+                    : weir_pipeline_add_last(weir_channel_pipeline(front), "proxy", &proxy, NULL);
 }
 
 int main(int argc, char **argv)
@@ -288,16 +319,16 @@ int main(int argc, char **argv)
             "Connects whoever connects to it with another server, and passes on all bytes and the\n"
             "end of each direction. A slow reader slows down the other side. The bytes stay in "
             "the\n"
-            "kernel, except with --copy and --io blocking.\n",
+            "kernel, except with --copy, TLS and --io blocking.\n",
         .listen = "127.0.0.1:8080",
         .connect = "127.0.0.1:8007",
         .has_copy = true,
+        .has_tls = true,
     };
     example_parse(&self, argc, argv);
-    is_copying = self.is_copying;
+    wanted = &self;
     weir_server_config config = {
         .init_child = init_child,
-        .arg = &self,
         .child_options = options,
         .child_option_count = OPTION_COUNT,
     };

@@ -176,8 +176,13 @@ WEIR_API int weir_channel_set_water_marks(weir_channel *channel, size_t low_byte
                                           size_t high_bytes);
 
 /** A reason of the user's own, 1 to 31, against writing, or not any more; 31 is that of
- * weir_traffic_handler, where there is one. -EINVAL for another number. */
+ * weir_traffic_handler and 30 that of weir_tls_handler, where there is one. -EINVAL for another
+ * number. */
 WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable);
+
+/** The same against reading, 1 to 3: while there is one, nothing is read, whoever asks for it; 3 is
+ * that of weir_tls_handler. Auto_read stays as it is. On the channel's loop: -EPERM elsewhere. */
+WEIR_API int weir_channel_set_readable(weir_channel *channel, unsigned reason, bool is_readable);
 
 /* Options ------------------------------------------------------------------------------------ */
 
@@ -349,6 +354,11 @@ typedef struct weir_attr_value {
 
 /** The other side sends no more, with allow_half_closure: constant, compared by address. */
 WEIR_API extern weir_msg weir_event_input_closed;
+
+/** What comes from now on is said in another way than what came before: a handler nearer to the
+ * head has begun to decrypt it (STARTTLS). Whoever keeps bytes of before must not take them for
+ * what follows; decoders close the channel then. Constant as well. */
+WEIR_API extern weir_msg weir_event_switched;
 
 WEIR_END_DECLS
 

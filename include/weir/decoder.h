@@ -105,6 +105,10 @@ typedef struct weir_decoder_type {
     size_t max_waiting;
 
     weir_cumulation cumulation;
+
+    /* Passes a message on, instead of weir_ctx_fire_read, for a decoder that also makes events:
+     * true when it was something that a read was asked for. NULL: all are. */
+    bool (*give)(weir_ctx *ctx, weir_msg *msg);
 } weir_decoder_type;
 
 #define WEIR_DECODER_MAX_MESSAGE ((size_t)1 << 20)

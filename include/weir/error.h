@@ -23,7 +23,27 @@ WEIR_BEGIN_DECLS
     X(WEIR_EREGISTERED, -4104, "registered to an event loop already")                              \
     X(WEIR_ELOOPTYPE, -4105, "incompatible event loop type")                                       \
     X(WEIR_ENONAME, -4106, "host name not found")                                                  \
-    X(WEIR_ENAMESERVICE, -4107, "name service did not answer")
+    X(WEIR_ENAMESERVICE, -4107, "name service did not answer")                                     \
+    /* TLS: <weir/tls.h>. */                                                                       \
+    X(WEIR_ETLS, -4120, "TLS failed")                                                              \
+    X(WEIR_ETLS_PLAIN, -4121, "not TLS")                                                           \
+    X(WEIR_ETLS_HTTP, -4122, "plain HTTP where TLS is spoken")                                     \
+    X(WEIR_ETLS_RECORD, -4123, "TLS record refused")                                               \
+    X(WEIR_ETLS_TRUNCATED, -4124, "TLS cut off without close_notify")                              \
+    X(WEIR_ETLS_ALERT, -4125, "the other side ended TLS with an alert")                            \
+    X(WEIR_ETLS_RENEGOTIATION, -4126, "TLS renegotiation refused")                                 \
+    X(WEIR_ETLS_AGREEMENT, -4127, "TLS: nothing that both sides can do")                           \
+    X(WEIR_ETLS_CERTIFICATE, -4128, "certificate refused")                                         \
+    X(WEIR_ETLS_NO_CERTIFICATE, -4129, "no certificate was shown")                                 \
+    X(WEIR_ETLS_HOST, -4130, "certificate is for another host")                                    \
+    X(WEIR_ETLS_EXPIRED, -4131, "certificate is not valid now")                                    \
+    X(WEIR_ETLS_SELF_SIGNED, -4132, "certificate is signed by itself")                             \
+    X(WEIR_ETLS_UNTRUSTED, -4133, "certificate is from nobody who is trusted")                     \
+    X(WEIR_ETLS_PEM, -4134, "not a certificate or key")                                            \
+    X(WEIR_ETLS_KEY, -4135, "key does not belong to the certificate")                              \
+    X(WEIR_ETLS_PASSWORD, -4136, "key is encrypted, and the password missing or wrong")            \
+    X(WEIR_ETLS_NAME, -4137, "no certificate for that host")                                       \
+    X(WEIR_ETLS_SWITCHED, -4138, "bytes from before the switch to TLS")
 
 enum weir_error_code {
 #define WEIR__ERROR_ENUM(name, number, text) name = number,

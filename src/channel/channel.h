@@ -22,6 +22,7 @@ enum {
     WEIR__PAUSE_LEAVING = 4,    /* it is being taken off its loop */
     WEIR__PAUSE_RELAYED = 8,    /* its bytes go elsewhere, without being read */
     WEIR__PAUSE_SHAPED = 16,    /* it has read more than its traffic may be */
+    WEIR__PAUSE_LAST = 16,      /* the next three are users' own */
 };
 
 /* The reason of the water marks among those against writing. */

@@ -55,6 +55,16 @@ void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paus
     update_reading(channel);
 }
 
+int weir_channel_set_readable(weir_channel *channel, unsigned reason, bool is_readable)
+{
+    if (channel == NULL || reason < 1 || reason > 3)
+        return -EINVAL;
+    if (weir__channel_owner(channel) != WEIR_OWNER_ME)
+        return -EPERM;
+    weir__channel_set_pause(channel, (uint8_t)(WEIR__PAUSE_LAST << reason), !is_readable);
+    return 0;
+}
+
 /* A request for reads is used up by the first of a batch; one that comes meanwhile is for the
  * next. */
 static inline void read_sized(weir_channel *channel, weir_msg *msg, size_t size)

@@ -242,8 +242,12 @@ static weir_decoded pass_on(pass *self, weir_msg *msg, size_t taken)
         return WEIR_DECODED_REFUSED;
     }
     decoder->begun_at = decoder->position;
+    bool had_decoded = decoder->has_decoded;
     decoder->has_decoded = true;
-    weir_ctx_fire_read(self->ctx, msg);
+    if (decoder->type->give == NULL)
+        weir_ctx_fire_read(self->ctx, msg);
+    else if (!decoder->type->give(self->ctx, msg))
+        decoder->has_decoded = had_decoded;
     return WEIR_DECODED_MESSAGE;
 }
 
@@ -570,10 +574,34 @@ static void finish(weir_ctx *ctx)
     decoder->has_decoded = false;
 }
 
+/* Bytes that came before, and would be taken for what comes now. */
+static size_t undecoded(const weir_decoder *decoder)
+{
+    const pass *self = decoder->pass;
+    size_t left = weir_buf_readable(decoder->kept) + weir_buf_readable(decoder->later) +
+                  taken_of_message(decoder);
+    return self != NULL ? left + weir_buf_readable(self->fresh) - self->lent : left;
+}
+
+static void refuse_to_switch(weir_ctx *ctx, weir_decoder *decoder)
+{
+    size_t left = undecoded(decoder);
+    if (left == 0 || decoder->is_over)
+        return;
+    decoder->is_over = true;
+    drop(&decoder->later);
+    if (decoder->pass == NULL)
+        drop(&decoder->kept);
+    weir_ctx_fail(ctx, WEIR_ETLS_SWITCHED, "%zu bytes from before the switch", left);
+    weir_ctx_close(ctx, NULL);
+}
+
 void weir_decoder_on_event(weir_ctx *ctx, weir_msg *event)
 {
     if (event == &weir_event_input_closed)
         finish(ctx);
+    else if (event == &weir_event_switched)
+        refuse_to_switch(ctx, weir_ctx_state(ctx));
     weir_ctx_fire_event(ctx, event);
 }
 

@@ -497,14 +497,25 @@ static int disown(void *arg)
     return 0;
 }
 
+/* A handler may hold a close back, for a time that does not pass any more. */
+static int close_now(void *arg)
+{
+    weir_embedded *self = arg;
+    if (weir_channel_is_open(self->channel))
+        weir__channel_close_now(self->channel, NULL);
+    return 0;
+}
+
 void weir_embedded_free(weir_embedded *self)
 {
     weir_msg *msg;
     if (self == NULL)
         return;
     if (self->channel != NULL) {
-        if (weir_channel_loop(self->channel) != NULL)
+        if (weir_channel_loop(self->channel) != NULL) {
             weir_embedded_close(self);
+            weir_embedded_call(self, close_now, self);
+        }
         wait_for_handlers_elsewhere(self);
         if (weir_channel_loop(self->channel) == NULL || weir_embedded_call(self, disown, self) < 0)
             disown(self);

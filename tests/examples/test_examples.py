@@ -8,8 +8,11 @@ import hashlib
 import os
 import re
 import resource
+import select
 import signal
 import socket
+import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -776,6 +779,256 @@ class Proxy(unittest.TestCase):
     def test_an_upstream_that_is_no_address_closes_the_client(self):
         with server("proxy", "--connect", "nonsense", errors="nonsense") as proxy, proxy.connect() as client:
             self.assertEqual(receive_all(client), b"")
+
+
+def has_tls():
+    return "there is no TLS here" not in run("echo-client", "--tls", "--connect", "127.0.0.1:1")[2]
+
+
+class WithoutTls(unittest.TestCase):
+    def test_it_is_told(self):
+        if has_tls():
+            self.skipTest("this build has TLS")
+        for name, *args in [("echo", "--tls"), ("proxy", "--tls"), ("proxy", "--connect-tls"), ("echo-client", "--tls")]:
+            with self.subTest(name, args=args):
+                code, out, err = run(name, *args)
+                self.assertEqual((code, out), (1, ""))
+                self.assertEqual(err, f"weir-{name}: there is no TLS here: weir was built without OpenSSL\n")
+
+
+class Tls(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not has_tls():
+            raise unittest.SkipTest("this build has no TLS, which is tested by itself")
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        cls.cert, cls.key = os.path.join(cls.folder, "cert.pem"), os.path.join(cls.folder, "key.pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-keyout", cls.key, "-out", cls.cert, "-days", "2", "-subj", "/CN=localhost",
+                        "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"], check=True, capture_output=True)
+        cls.identity = ["--cert", cls.cert, "--key", cls.key]
+
+    def wrap(self, sock, host="localhost"):
+        context = ssl.create_default_context(cafile=self.cert)
+        return context.wrap_socket(sock, server_hostname=host, suppress_ragged_eofs=False)
+
+    def exchange(self, sock, data):
+        """Sends and receives, as it goes: two threads must not share a socket of Python's TLS."""
+        sock.setblocking(False)
+        sent, got = 0, bytearray()
+        deadline = time.monotonic() + PATIENCE_S
+        while len(got) < len(data):
+            self.assertLess(time.monotonic(), deadline)
+            with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                if sent < len(data):
+                    sent += sock.send(data[sent:sent + 16384])
+            with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                part = sock.recv(65536)
+                if not part:
+                    break
+                got += part
+                continue
+            if sent == len(data):
+                select.select([sock], [], [], PATIENCE_S)
+        sock.settimeout(PATIENCE_S)
+        return bytes(got)
+
+    def check(self, one):
+        """Bytes come back, and the end is told both ways."""
+        with self.wrap(one.connect()) as sock:
+            data = pattern(300000)
+            self.assertEqual(self.exchange(sock, data), data)
+            sock.unwrap().close()
+
+    def test_echo(self):
+        for io in BACKENDS:
+            with self.subTest(io), server("echo", "--tls", *self.identity, io=io) as echo:
+                self.check(echo)
+
+    def test_echo_with_a_certificate_of_its_own(self):
+        said = r"\Aweir-echo: a self-signed certificate for localhost was made, for want of --cert\n"
+        with server("echo", "--tls", errors=said) as echo:
+            context = ssl._create_unverified_context()
+            with context.wrap_socket(echo.connect(), server_hostname="localhost") as sock:
+                sock.sendall(b"hello")
+                self.assertEqual(receive(sock, 5), b"hello")
+                sock.unwrap().close()
+
+    def test_behind_a_proxys_header(self):
+        with server("echo", "--tls", *self.identity, "--proxy-protocol", "--log", "info", errors="192.0.2.1:5 wants to") as echo:
+            sock = echo.connect()
+            sock.sendall(b"PROXY TCP4 192.0.2.1 192.0.2.2 5 6\r\n")
+            with self.wrap(sock) as wrapped:
+                wrapped.sendall(b"hello")
+                self.assertEqual(receive(wrapped, 5), b"hello")
+                wrapped.unwrap().close()
+
+    def test_who_speaks_no_tls_is_turned_away(self):
+        with server("echo", "--tls", *self.identity, errors="plain HTTP came where TLS is spoken") as echo:
+            with echo.connect() as sock:
+                sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                with contextlib.suppress(ConnectionResetError):
+                    self.assertNotIn(b"GET", receive_all(sock))
+            self.check(echo)
+
+    def client(self, echo, *args, io="epoll"):
+        return run("echo-client", "--connect", echo.address, "--count", "20", "--timeout", "60", "--tls", "--io", io, *args)
+
+    def test_the_client(self):
+        name = f"unix:@weir-examples-tls-{os.getpid()}"
+        for io in BACKENDS:
+            for listen in ["127.0.0.1:0", "localhost:0", name]:
+                with self.subTest(io=io, listen=listen), \
+                     server("echo", "--tls", *self.identity, io=io, listen=listen) as echo:
+                    code, out, err = self.client(echo, "--ca", self.cert, "--size", "100000", "--connections", "3", io=io)
+                    self.assertEqual((code, err), (0, ""))
+                    self.assertIn("60 answers of 100000 bytes over 3 connections", out)
+
+    def test_the_client_tells_what_was_agreed_on(self):
+        with server("echo", "--tls", *self.identity, "--log", "info", errors=r"TLS 1\.3, TLS_") as echo:
+            code, _, err = self.client(echo, "--ca", self.cert, "--log", "info")
+            self.assertEqual(code, 0, err)
+            self.assertRegex(err, r"TLS 1\.3, TLS_")
+
+    def test_the_client_trusts_nobody_else(self):
+        with server("echo", "--tls", *self.identity, errors="unknown ca") as echo:
+            code, out, err = self.client(echo)
+            self.assertEqual((code, out), (1, ""))
+            self.assertIn("the certificate of 127.0.0.1 is refused: self-signed certificate", err)
+
+    def test_the_client_expects_the_right_host(self):
+        with server("echo", "--tls", *self.identity, errors="handshake failed") as echo:
+            code, out, err = self.client(echo, "--ca", self.cert, "--host", "example.org")
+            self.assertEqual((code, out), (1, ""))
+            self.assertIn("the certificate of example.org is refused", err)
+            code, out, err = self.client(echo, "--ca", self.cert, "--host", "localhost")
+            self.assertEqual((code, err), (0, ""))
+
+    def test_the_client_trusts_anybody_only_when_told(self):
+        with server("echo", "--tls") as echo:
+            code, out, err = self.client(echo, "--insecure", "--host", "example.org")
+            self.assertEqual((code, err), (0, "weir-echo-client: --insecure: nobody knows who the server is\n"))
+            self.assertIn("20 answers", out)
+
+    def test_the_client_against_a_server_without(self):
+        with server("echo") as echo:
+            code, out, err = self.client(echo, "--ca", self.cert)
+            self.assertEqual((code, out), (1, ""))
+            self.assertIn("after 0 of 20 answers", err)
+
+    def test_switches_that_do_not_go_together(self):
+        for name, *args in [("echo", "--cert", "x"), ("echo", "--tls", "--cert", "x"), ("echo", "--tls", "--key", "x"),
+                            ("echo-client", "--ca", "x"), ("echo-client", "--insecure"), ("echo-client", "--host", "x"),
+                            ("echo-client", "--tls", "--ca", "x", "--insecure"), ("proxy", "--key", "x"), ("proxy", "--insecure"),
+                            ("proxy", "--tls", "--ca", "x"), ("proxy", "--connect-tls", "--ca", "x", "--insecure"),
+                            ("chat", "--tls"), ("echo", "--connect-tls")]:
+            with self.subTest(name, args=args):
+                code, out, err = run(name, *args)
+                self.assertEqual((code, out), (2, ""))
+                self.assertRegex(err, rf"^weir-{name}: .*; try --help\n$")
+
+    def test_files_that_are_none_are_named(self):
+        for name, *args in [("echo", "--tls", "--cert", "/no/such.pem", "--key", self.key),
+                            ("echo", "--tls", "--cert", self.cert, "--key", "/no/such.pem"),
+                            ("echo-client", "--tls", "--ca", "/no/such.pem"),
+                            ("proxy", "--connect-tls", "--ca", "/no/such.pem")]:
+            with self.subTest(name, args=args):
+                code, out, err = run(name, *args)
+                self.assertEqual((code, out), (1, ""))
+                self.assertIn("/no/such.pem", err)
+                self.assertIn("No such file", err)
+
+    def test_the_proxy_speaks_tls_on_either_side(self):
+        for io in BACKENDS:
+            for front, back in [(True, False), (False, True), (True, True)]:
+                with self.subTest(io=io, front=front, back=back), \
+                     server("echo", *(["--tls", *self.identity] if back else [])) as echo, \
+                     server("proxy", "--connect", echo.address, *(["--tls", *self.identity] if front else []),
+                            *(["--connect-tls", "--ca", self.cert] if back else []), io=io) as proxy:
+                    if front:
+                        self.check(proxy)
+                    else:
+                        Echo.check(self, proxy)
+                    tls = ["--tls", "--ca", self.cert] if front else []
+                    code, _, err = run("echo-client", "--connect", proxy.address, "--connections", "10", "--count", "5",
+                                       "--size", "50000", "--timeout", "60", *tls)
+                    self.assertEqual((code, err), (0, ""))
+
+    def test_the_proxy_verifies_too(self):
+        for more, words in [([], "self-signed"), (["--ca", self.cert, "--host", "example.org"], "example.org is refused")]:
+            with self.subTest(words), server("echo", "--tls", *self.identity) as echo, \
+                 server("proxy", "--connect", echo.address, "--connect-tls", *more, "--log", "info", errors=words) as proxy, \
+                 proxy.connect() as sock:
+                sock.sendall(b"hello")
+                with contextlib.suppress(ConnectionResetError):
+                    self.assertEqual(receive_all(sock), b"")
+        with server("echo", "--tls", *self.identity) as echo, \
+             server("proxy", "--connect", echo.address, "--connect-tls", "--insecure", errors="nobody knows") as proxy:
+            Echo.check(self, proxy)
+
+    def test_the_proxy_makes_no_good_end_of_a_bad_one(self):
+        """An upstream that breaks off: a client that got close_notify would take what it has for everything."""
+        for io in BACKENDS:
+            with self.subTest(io), socket.create_server(("127.0.0.1", 0)) as listener:
+                listener.settimeout(PATIENCE_S)
+                upstream = "127.0.0.1:%d" % listener.getsockname()[1]
+                with server("proxy", "--connect", upstream, "--tls", *self.identity, io=io) as proxy:
+                    with self.wrap(proxy.connect()) as client, listener.accept()[0] as far:
+                        far.settimeout(PATIENCE_S)
+                        client.sendall(b"hello")
+                        self.assertEqual(receive(far, 5), b"hello")
+                        far.sendall(b"half of")
+                        self.assertEqual(receive(client, 7), b"half of")
+                        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                        far.close()
+                        with self.assertRaises((ConnectionResetError, ssl.SSLError)):
+                            client.recv(1)
+
+    def test_the_proxy_passes_truncation_on(self):
+        """An upstream with TLS that ends without close_notify."""
+        serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        serving.load_cert_chain(self.cert, self.key)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.settimeout(PATIENCE_S)
+            upstream = "127.0.0.1:%d" % listener.getsockname()[1]
+            with server("proxy", "--connect", upstream, "--connect-tls", "--ca", self.cert, "--log", "info",
+                        errors="without close_notify") as proxy, proxy.connect() as client:
+                client.sendall(b"hello")
+                with serving.wrap_socket(listener.accept()[0], server_side=True) as far:
+                    far.settimeout(PATIENCE_S)
+                    self.assertEqual(receive(far, 5), b"hello")
+                    far.sendall(b"half of")
+                    self.assertEqual(receive(client, 7), b"half of")
+                    far.shutdown(socket.SHUT_RDWR)
+                with self.assertRaises(ConnectionResetError):
+                    client.recv(1)
+
+    def test_the_proxy_waits_for_who_does_not_read(self):
+        for io in BACKENDS:
+            with self.subTest(io), socket.create_server(("127.0.0.1", 0)) as listener:
+                listener.settimeout(PATIENCE_S)
+                upstream = "127.0.0.1:%d" % listener.getsockname()[1]
+                with server("proxy", "--connect", upstream, "--tls", *self.identity, io=io) as proxy:
+                    with self.wrap(proxy.connect()) as client, listener.accept()[0] as far:
+                        far.settimeout(1)
+                        sent, piece = 0, bytes(1 << 16)
+                        with self.assertRaises(TimeoutError):
+                            while sent < 100 << 20:
+                                sent += far.send(piece)
+                        far.settimeout(PATIENCE_S)
+                        self.assertEqual(len(receive(client, sent)), sent)
+                        far.sendall(b"and more")
+                        self.assertEqual(receive(client, 8), b"and more")
+
+    def test_the_proxy_passes_much_both_ways(self):
+        data = os.urandom(8 << 20)
+        with server("echo", "--tls", *self.identity) as echo, \
+             server("proxy", "--connect", echo.address, "--tls", *self.identity, "--connect-tls", "--ca", self.cert) as proxy, \
+             self.wrap(proxy.connect()) as sock:
+            self.assertEqual(hashlib.sha256(self.exchange(sock, data)).digest(), hashlib.sha256(data).digest())
+            sock.unwrap().close()
 
 
 class Readme(unittest.TestCase):

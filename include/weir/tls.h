@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/* TLS: the handler that encrypts what is written and decrypts what is read. */
+#ifndef WEIR_TLS_H
+#define WEIR_TLS_H
+
+#include <weir/api.h>
+#include <weir/channel.h>
+#include <weir/future.h>
+#include <weir/group.h>
+#include <weir/handler.h>
+#include <weir/tls_context.h>
+
+WEIR_BEGIN_DECLS
+
+/*
+ *     static int init_child(weir_channel *channel, void *arg)
+ *     {
+ *         weir_pipeline *pipeline = weir_channel_pipeline(channel);
+ *         int code = weir_pipeline_add_last(pipeline, "tls", &weir_tls_handler,
+ *                                           &(weir_tls){ .context = arg });
+ *         return code < 0 ? code : weir_pipeline_add_last(pipeline, "echo", &echo, NULL);
+ *     }
+ */
+
+/** How a connection is encrypted: the handler's argument. It is copied when the handler is added,
+ * which inside an initializer is before the call returns, and else when the channel is registered.
+ */
+typedef struct weir_tls {
+    weir_tls_context *context; /* required; kept as long as the handler is there */
+
+    /* Clients: whom the certificate must be for, a name or an address. Names are told to the
+     * server (SNI). Required, unless the context verifies nothing. */
+    const char *host;
+
+    int handshake_ms;         /* until it is done; 0: 10,000. WEIR_OFF: any time */
+    int close_ms;             /* see below; 0: 1,000. WEIR_OFF: nobody waits */
+    size_t max_waiting_bytes; /* that are written before the handshake is done; 0: 1 MiB. More are
+                                 refused with WEIR_ELIMIT */
+
+    /* Where handshakes compute: its executors, instead of the loop, which a handshake holds up for
+     * about a millisecond. A group of weir_group_new_executors, which must outlive the channel. A
+     * handler with a group of its own computes there anyway. */
+    weir_group *handshake_group;
+} weir_tls;
+
+/**
+ * TLS, as a client or a server, as the context is; put it nearer to the head than all that is to
+ * be encrypted. The handshake begins when the channel is active, or at once when it is: on_active
+ * passes at once, and what is written before the handshake is done waits for it. When it is done,
+ * the handlers behind get a weir_tls_session as an event; when it fails, on_error says why, and the
+ * channel is closed.
+ *
+ * Writes: buffers, others are refused with -EOPNOTSUPP (for files there is
+ * weir_file_bytes_handler). They wait for a flush, and small ones of one flush share a record.
+ * A promise is completed when the last byte of its write was sent, encrypted; it can be cancelled
+ * until the flush. A shutdown sends close_notify, which says that this is really the end, and FIN.
+ * A close does that, too, and waits for the other side's close_notify, at most for close_ms, before
+ * the connection goes.
+ *
+ * Without auto_read the handshake reads by itself, and bytes that it finds behind its end are given
+ * to the handlers unasked; weir_flow_control_handler behind this one keeps them until they are.
+ *
+ * The end of what is read: with close_notify, weir_event_input_closed or the close, as
+ * allow_half_closure says; without one, on_error has WEIR_ETLS_TRUNCATED before that, because bytes
+ * may be missing.
+ *
+ * What is wrong is told by on_error, and by the future of the handshake, with OpenSSL's reason:
+ * WEIR_ETLS_* and -ETIMEDOUT. Then nothing more is decrypted or encrypted, and the channel closes.
+ *
+ * In the middle of a connection (STARTTLS) add it first, on the loop: a server behind the flush of
+ * its answer, a client behind the server's. It tells the handlers behind by weir_event_switched,
+ * and a decoder that has bytes left of what came before refuses them: somebody may have put them
+ * there. When the handler is removed, it sends close_notify, and everything passes as it is.
+ */
+extern WEIR_API const weir_handler_type weir_tls_handler;
+
+/* What came of a handshake ------------------------------------------------------------------- */
+
+/** The other side's certificate. */
+typedef struct weir_tls_certificate {
+    const char *subject, *issuer;      /* as RFC 2253 writes them: "CN=example.org,O=..." */
+    const char *serial;                /* in hex */
+    int64_t not_before_s, not_after_s; /* since 1970 */
+    const uint8_t *der;                /* all of it */
+    size_t der_length;
+    uint8_t sha256[32]; /* of that */
+    bool is_verified;
+} weir_tls_certificate;
+
+/** A counted message: the event behind a handshake, and the value of its future. */
+typedef struct weir_tls_session {
+    weir_msg msg;
+    weir_tls_version version;
+    const char *cipher; /* "TLS_AES_256_GCM_SHA384" */
+    const char *alpn;   /* what both agreed on; NULL: nothing */
+    const char *host;   /* whom the client asked for (SNI), or verified; NULL: it did not say */
+    bool is_server;
+    bool is_resumed;
+    const weir_tls_certificate *peer; /* NULL: it showed none */
+} weir_tls_session;
+
+extern WEIR_API const weir_msg_type weir_tls_session_type;
+
+/** The session inside a message, NULL when it is another. */
+static inline const weir_tls_session *weir_tls_session_from(const weir_msg *msg)
+{
+    return msg != NULL && msg->type == &weir_tls_session_type
+               ? WEIR__POINTER(const weir_tls_session, msg)
+               : NULL;
+}
+
+/** Complete when the handshake of a channel is done, with a const weir_tls_session as its value, or
+ * has failed, with the error in words: borrowed from the channel. NULL when it has no TLS, or none
+ * yet, because the handler waits for the channel's registration. Any thread. */
+WEIR_API weir_future *weir_tls_handshake(const weir_channel *channel);
+
+WEIR_END_DECLS
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* Steps of handshakes on other threads. */
+#include "tls/job.h"
+
+#include <weir/alloc.h>
+#include <weir/channel.h>
+
+static void destroy(weir_tls_job *job)
+{
+    weir__tls_engine_free(job->engine);
+    weir_buf_release(job->in);
+    weir_promise_release(job->promise);
+    weir_free(job);
+}
+
+static int run(weir_task *task)
+{
+    weir_tls_job *job = WEIR_CONTAINER(task, weir_tls_job, task);
+    job->step = weir__tls_engine_shake(job->engine, job->in, weir_buf_readable(job->in),
+                                       &job->error);
+    weir_promise_set(job->promise, 0); /* last: from here on it is the loop's */
+    return 0;
+}
+
+static void dropped(weir_task *task)
+{
+    weir_tls_job *job = WEIR_CONTAINER(task, weir_tls_job, task);
+    job->step = WEIR_TLS_STEP_FAILED;
+    weir_error_set(&job->error, WEIR_ESHUTDOWN, "tls", "the handshake_group has shut down");
+    weir_promise_set(job->promise, 0);
+}
+
+static void come_back(weir_listener *listener, weir_future *future)
+{
+    weir_tls_job *job = WEIR_CONTAINER(listener, weir_tls_job, listener);
+    weir_ctx *ctx = job->ctx;
+    (void)future;
+    if (ctx != NULL)
+        job->done(job, ctx); /* which takes the engine */
+    destroy(job);
+}
+
+weir_tls_job *weir__tls_job_start(weir_ctx *ctx, weir_executor *executor, weir_tls_engine *engine,
+                                  weir_buf *in, void (*done)(weir_tls_job *job, weir_ctx *ctx))
+{
+    weir_tls_job *job = weir_zalloc(sizeof *job);
+    if (job == NULL)
+        return NULL;
+    job->promise = weir_channel_promise(weir_ctx_channel(ctx));
+    if (job->promise == NULL) {
+        weir_free(job);
+        return NULL;
+    }
+    job->done = done;
+    job->ctx = ctx;
+    job->engine = engine;
+    job->in = in;
+    job->task = (weir_task){ .run = run, .dropped = dropped, .name = "tls handshake" };
+    job->listener.done = come_back;
+    weir_future_listen(weir_promise_future(job->promise), &job->listener);
+    if (weir_executor_post(executor, &job->task) < 0)
+        run(&job->task); /* rather late than never */
+    return job;
+}
+
+void weir__tls_job_abandon(weir_tls_job *job)
+{
+    job->ctx = NULL;
+}

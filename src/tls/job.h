@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* A step of a handshake that is computed on another thread than the loop's. */
+#ifndef WEIR_TLS_JOB_H
+#define WEIR_TLS_JOB_H
+
+#include "tls/engine.h"
+
+#include <weir/executor.h>
+
+typedef struct weir_tls_job weir_tls_job;
+struct weir_tls_job {
+    /* When it is done, on the channel's loop; the job is gone when this returns. Not called once
+     * the job is abandoned. */
+    void (*done)(weir_tls_job *job, weir_ctx *ctx);
+    weir_tls_engine *engine; /* the job's while it is away */
+    weir_tls_step step;
+    weir_error error;
+
+    /* job.c's: */
+    weir_ctx *ctx; /* NULL: abandoned */
+    weir_buf *in;
+    weir_task task;
+    weir_listener listener;
+    weir_promise *promise;
+};
+
+/* Has an executor shake with the bytes of `in`, whole records. Takes the engine and the buffer,
+ * when it returns a job; NULL: no memory, and nothing has changed. `done` is never called inside.
+ */
+weir_tls_job *weir__tls_job_start(weir_ctx *ctx, weir_executor *executor, weir_tls_engine *engine,
+                                  weir_buf *in, void (*done)(weir_tls_job *job, weir_ctx *ctx));
+
+/* Nobody waits for it any more: it ends by itself, with its engine. On the loop. */
+void weir__tls_job_abandon(weir_tls_job *job);
+
+#endif

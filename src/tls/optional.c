@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/* The handler that finds out whether TLS is spoken at all. */
+#include "tls/engine.h"
+#include "tls/place.h"
+
+#include <weir/tls_select.h>
+
+#include <errno.h>
+
+typedef struct optional {
+    weir_tls *tls;     /* NULL: it is decided */
+    bool holds_active; /* on_active came, and has not gone on */
+} optional;
+
+static void optional_added(weir_ctx *ctx)
+{
+    optional *self = weir_ctx_state(ctx);
+    const weir_tls *config = weir_ctx_arg(ctx);
+    int code = weir__tls_is_on_loop(ctx) ? 0 : -EINVAL;
+    if (config == NULL || config->context == NULL)
+        code = -EINVAL;
+    if (code == 0 && (self->tls = weir__tls_config_copy(config)) == NULL)
+        code = -ENOMEM;
+    if (code < 0)
+        weir__tls_give_up(ctx, code, "TLS needs a weir_tls with a context, and the channel's loop");
+}
+
+static void tell_active(weir_ctx *ctx, optional *self)
+{
+    bool holds_active = self->holds_active;
+    self->holds_active = false;
+    if (holds_active)
+        weir_ctx_fire_active(ctx);
+}
+
+static void optional_removed(weir_ctx *ctx)
+{
+    optional *self = weir_ctx_state(ctx);
+    weir__tls_config_free(self->tls);
+    self->tls = NULL;
+    if (weir_channel_is_open(weir_ctx_channel(ctx)))
+        tell_active(ctx, self);
+}
+
+static void optional_on_active(weir_ctx *ctx)
+{
+    optional *self = weir_ctx_state(ctx);
+    self->holds_active = true;
+}
+
+static void optional_on_inactive(weir_ctx *ctx)
+{
+    const optional *self = weir_ctx_state(ctx);
+    if (!self->holds_active)
+        weir_ctx_fire_inactive(ctx);
+}
+
+/* Who ends before anything came has no TLS to speak. */
+static void optional_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    if (event == &weir_event_input_closed)
+        weir_ctx_remove(ctx);
+    weir_ctx_fire_event(ctx, event);
+}
+
+static void optional_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    optional *self = weir_ctx_state(ctx);
+    weir_buf *buf = weir_buf_from_msg(msg);
+    uint8_t first;
+    if (self->tls == NULL || buf == NULL) {
+        weir_ctx_fire_read(ctx, msg);
+        return;
+    }
+    if (weir_buf_get_u8(buf, weir_buf_reader(buf), &first) < 0) {
+        weir_msg_release(msg); /* an empty one says nothing */
+        return;
+    }
+    int code = 0;
+    if (first == WEIR__TLS_HANDSHAKE)
+        code = weir__tls_take_place(ctx, self->tls);
+    else
+        weir_ctx_remove(ctx);
+    if (code == 0) {
+        weir_ctx_fire_read(ctx, msg); /* to whoever is behind it now */
+        return;
+    }
+    weir_msg_release(msg);
+    weir_ctx_fail(ctx, code, "TLS cannot be added: %s", weir_error_text(code));
+    weir_ctx_close(ctx, NULL);
+}
+
+const weir_handler_type weir_tls_optional_handler = {
+    .name = "tls or not",
+    .state_size = sizeof(optional),
+    .added = optional_added,
+    .removed = optional_removed,
+    .on_active = optional_on_active,
+    .on_read = optional_on_read,
+    .on_event = optional_on_event,
+    .on_inactive = optional_on_inactive,
+    .write = weir__tls_refuse_write,
+    .takes_reads = &weir_buf_type,
+    .gives_reads = &weir_buf_type,
+};

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* What TLS shares with the handlers that come before it, and put it in their own place. */
+#ifndef WEIR_TLS_PLACE_H
+#define WEIR_TLS_PLACE_H
+
+#include <weir/tls.h>
+
+/* A copy of what the handler was added with, which keeps its context, if it has one; NULL: no
+ * memory. */
+weir_tls *weir__tls_config_copy(const weir_tls *config);
+void weir__tls_config_free(weir_tls *config);
+
+/* Whether the handler is where its pipeline can be changed at once. */
+bool weir__tls_is_on_loop(const weir_ctx *ctx);
+
+/* Puts a weir_tls_handler in the place of the handler: 0, or what weir_pipeline_replace says. */
+int weir__tls_take_place(weir_ctx *ctx, weir_tls *config);
+
+/* For a handler's `added` that has failed: it is removed, and the channel closed, because what is
+ * behind it would speak in the clear. */
+void weir__tls_give_up(weir_ctx *ctx, int code, const char *message);
+
+/* A handler's `write`, until it is known whether and with whom to encrypt: nothing goes out plain
+ * that is meant to be secret. */
+void weir__tls_refuse_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
+
+#endif

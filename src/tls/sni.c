@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+/* The handler that chooses a context by the name in the ClientHello. */
+#include "tls/engine.h"
+#include "tls/hello.h"
+#include "tls/place.h"
+
+#include <weir/alloc.h>
+#include <weir/decoder.h>
+#include <weir/loop.h>
+#include <weir/tls_select.h>
+
+#include <errno.h>
+
+#define HANDSHAKE_MS 10000
+#define MAX_HELLO 16384
+#define MOST_HELLO 65536
+#define MOST_RACED ((size_t)2 << 20) /* while somebody chooses, nothing is read */
+#define REASON_READ 3
+
+typedef struct sni sni;
+
+/* Somebody is asked, who may take longer than the handler is there. */
+typedef struct question {
+    weir_listener listener;
+    weir_promise *promise;
+    weir_ctx *ctx; /* NULL: nobody wants to know any more */
+} question;
+
+struct sni {
+    weir_decoder decoder;
+    weir_tls *tls; /* for the handler that follows */
+    weir_tls_hosts *hosts;
+    weir_tls_choose_fn choose;
+    void *arg;
+    size_t max_hello;
+    weir_tls_hello hello;
+    question *asked;
+    int64_t begun_ns;
+    weir_ctx_timer timer;
+    bool is_done;      /* the ClientHello is there */
+    bool is_leaving;   /* TLS is about to take its place */
+    bool holds_active; /* on_active came, and has not gone on */
+};
+
+/* Refusing ------------------------------------------------------------------------------------- */
+
+enum { DECODE_ERROR = 50, UNRECOGNIZED_NAME = 112 };
+
+/* Whether it gets there nobody asks. */
+static void send_alert(weir_ctx *ctx, uint8_t description)
+{
+    const uint8_t alert[] = { 21, 3, 3, 0, 2, 2, description };
+    weir_buf *buf = weir_buf_from(alert, sizeof alert);
+    weir_promise *promise = weir_channel_promise(weir_ctx_channel(ctx));
+    if (buf != NULL)
+        weir_ctx_write_and_flush(ctx, &buf->msg, promise);
+    else if (promise != NULL)
+        weir_promise_set(promise, -ENOMEM);
+    weir_promise_release(promise);
+}
+
+static void refuse(weir_ctx *ctx, sni *self, int code, const char *message)
+{
+    if (self->decoder.is_over)
+        return;
+    self->decoder.is_over = true;
+    send_alert(ctx, code == WEIR_ETLS_NAME ? UNRECOGNIZED_NAME : DECODE_ERROR);
+    weir_ctx_fail(ctx, code, "%s", message);
+    weir_ctx_close(ctx, NULL);
+}
+
+static void refuse_name(weir_ctx *ctx, sni *self)
+{
+    weir_error error;
+    weir_error_set(&error, WEIR_ETLS_NAME, "tls", "there is no certificate for %s",
+                   self->hello.host[0] != '\0' ? self->hello.host : "a client that names no host");
+    refuse(ctx, self, error.code, error.message);
+}
+
+/* Choosing ------------------------------------------------------------------------------------- */
+
+/* What is left of the time for the handshake. */
+static int time_left_ms(weir_ctx *ctx, const sni *self)
+{
+    int64_t passed = weir_executor_now_ns(weir_ctx_executor(ctx)) - self->begun_ns;
+    int64_t left = self->tls->handshake_ms - passed / WEIR_MS(1);
+    return left > 0 ? (int)left : 1;
+}
+
+static void take_context(weir_ctx *ctx, sni *self, weir_tls_context *context)
+{
+    if (context == NULL) {
+        refuse_name(ctx, self);
+        return;
+    }
+    self->is_leaving = true;
+    self->tls->context = weir_tls_context_retain(context);
+    if (self->tls->handshake_ms > 0)
+        self->tls->handshake_ms = time_left_ms(ctx, self);
+    int code = weir__tls_take_place(ctx, self->tls);
+    if (code < 0)
+        refuse(ctx, self, code, "no memory for TLS");
+}
+
+/* Now there is somebody who encrypts. */
+static void tell_active(weir_ctx *ctx, sni *self)
+{
+    bool holds_active = self->holds_active;
+    self->holds_active = false;
+    if (holds_active)
+        weir_ctx_fire_active(ctx);
+}
+
+static void on_answer(weir_listener *listener, weir_future *future)
+{
+    question *asked = WEIR_CONTAINER(listener, question, listener);
+    weir_ctx *ctx = asked->ctx;
+    if (ctx != NULL) {
+        sni *self = weir_ctx_state(ctx);
+        self->asked = NULL;
+        weir_channel_set_readable(weir_ctx_channel(ctx), REASON_READ, true);
+        take_context(ctx, self, weir_future_value(future));
+    }
+    weir_promise_release(asked->promise);
+    weir_free(asked);
+}
+
+static void ask(weir_ctx *ctx, sni *self)
+{
+    weir_channel *channel = weir_ctx_channel(ctx);
+    question *asked = weir_zalloc(sizeof *asked);
+    weir_promise *promise = weir_channel_promise(channel);
+    if (asked == NULL || promise == NULL) {
+        if (promise != NULL)
+            weir_promise_set(promise, -ENOMEM);
+        weir_promise_release(promise);
+        weir_free(asked);
+        refuse(ctx, self, -ENOMEM, "no memory to choose a certificate");
+        return;
+    }
+    *asked = (question){ .listener.done = on_answer, .promise = promise, .ctx = ctx };
+    self->asked = asked;
+    weir_channel_set_readable(channel, REASON_READ, false);
+    weir_future_listen(weir_promise_future(promise), &asked->listener);
+    weir_promise_retain(promise);
+    self->choose(channel, self->hello.host[0] != '\0' ? self->hello.host : NULL, promise,
+                 self->arg);
+    weir_promise_release(promise);
+}
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+/* Nothing is taken: all of it is for the handler that follows. */
+static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
+{
+    sni *self = weir_ctx_state(ctx);
+    weir_error error;
+    (void)out;
+    if (self->is_done)
+        return WEIR_DECODED_NOTHING;
+    switch (weir__tls_hello_read(&self->hello, in, self->max_hello, &error)) {
+    case WEIR_TLS_HELLO_DONE:
+        self->is_done = true;
+        weir_decoder_set_max_message(&self->decoder, MOST_RACED);
+        return WEIR_DECODED_NOTHING;
+    case WEIR_TLS_HELLO_REFUSED:
+        return weir_decoder_refuse(ctx, error.code, "%s", error.message);
+    default:
+        return WEIR_DECODED_NOTHING;
+    }
+}
+
+static void sni_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    sni *self = weir_ctx_state(ctx);
+    bool was_done = self->is_done;
+    weir_decoder_on_read(ctx, msg);
+    if (!self->is_done || was_done || self->decoder.is_over || weir_ctx_is_removed(ctx))
+        return;
+    if (self->choose != NULL)
+        ask(ctx, self);
+    else
+        take_context(ctx, self,
+                     weir_tls_hosts_find(self->hosts,
+                                         self->hello.host[0] != '\0' ? self->hello.host : NULL));
+}
+
+static void sni_on_error(weir_ctx *ctx, const weir_error *error)
+{
+    sni *self = weir_ctx_state(ctx);
+    if (self->decoder.is_over && !self->is_done) { /* what is refused by the decoder */
+        self->is_done = true;
+        send_alert(ctx, DECODE_ERROR);
+    }
+    weir_ctx_fire_error(ctx, error);
+}
+
+static void on_time(weir_ctx_timer *timer, weir_ctx *ctx)
+{
+    sni *self = WEIR_CONTAINER(timer, sni, timer);
+    self->is_done = true;
+    refuse(ctx, self, -ETIMEDOUT, "no ClientHello came in time");
+}
+
+/* Life ----------------------------------------------------------------------------------------- */
+
+static void begin(weir_ctx *ctx, sni *self)
+{
+    self->begun_ns = weir_executor_now_ns(weir_ctx_executor(ctx));
+    if (self->tls->handshake_ms > 0 &&
+        weir_ctx_schedule(ctx, &self->timer, WEIR_MS(self->tls->handshake_ms)) < 0)
+        refuse(ctx, self, -ENOMEM, "no memory for a timer");
+}
+
+static void sni_on_active(weir_ctx *ctx)
+{
+    sni *self = weir_ctx_state(ctx);
+    self->holds_active = true;
+    begin(ctx, self);
+}
+
+static int check(weir_ctx *ctx, const weir_tls_sni *config, weir_error *error)
+{
+    if (config == NULL || (config->hosts == NULL) == (config->choose == NULL))
+        return weir_error_set(error, -EINVAL, "tls", "SNI needs hosts, or somebody who chooses");
+    if (config->max_hello > MOST_HELLO)
+        return weir_error_set(error, -EINVAL, "tls", "max_hello is %zu, more than %d",
+                              config->max_hello, MOST_HELLO);
+    if (config->tls.handshake_ms < WEIR_OFF)
+        return weir_error_set(error, -EINVAL, "tls", "handshake_ms is %d",
+                              config->tls.handshake_ms);
+    if (!weir__tls_is_on_loop(ctx))
+        return weir_error_set(error, -EINVAL, "tls", "SNI belongs on the channel's loop");
+    return 0;
+}
+
+/* A ClientHello may come one byte in a record. */
+static size_t most_bytes(size_t hello)
+{
+    return hello * (WEIR__TLS_HEADER + 1) + WEIR__TLS_RECORD_MOST;
+}
+
+static int set_up(sni *self, const weir_tls_sni *config)
+{
+    static const weir_decoder_type type = { .decode = decode };
+    weir_tls tls = config->tls;
+    tls.context = NULL;
+    weir_decoder_init(&self->decoder, &type);
+    self->max_hello = config->max_hello > 0 ? config->max_hello : MAX_HELLO;
+    weir_decoder_set_max_message(&self->decoder, most_bytes(self->max_hello));
+    self->hosts = weir_tls_hosts_retain(config->hosts);
+    self->choose = config->choose;
+    self->arg = config->arg;
+    self->timer.fire = on_time;
+    self->tls = weir__tls_config_copy(&tls);
+    if (self->tls == NULL)
+        return -ENOMEM;
+    if (self->tls->handshake_ms == 0)
+        self->tls->handshake_ms = HANDSHAKE_MS;
+    return 0;
+}
+
+static void sni_added(weir_ctx *ctx)
+{
+    sni *self = weir_ctx_state(ctx);
+    weir_error error;
+    int code = check(ctx, weir_ctx_arg(ctx), &error);
+    if (code == 0 && (code = set_up(self, weir_ctx_arg(ctx))) < 0)
+        weir_error_set(&error, code, "tls", "no memory for SNI");
+    if (code < 0)
+        weir__tls_give_up(ctx, code, error.message);
+    else if (weir_channel_is_active(weir_ctx_channel(ctx)))
+        begin(ctx, self);
+}
+
+static void sni_removed(weir_ctx *ctx)
+{
+    sni *self = weir_ctx_state(ctx);
+    if (self->asked != NULL) {
+        self->asked->ctx = NULL;
+        weir_channel_set_readable(weir_ctx_channel(ctx), REASON_READ, true);
+    }
+    self->asked = NULL;
+    weir__tls_hello_deinit(&self->hello);
+    weir_tls_hosts_release(self->hosts);
+    self->hosts = NULL;
+    if (weir_channel_is_open(weir_ctx_channel(ctx)))
+        tell_active(ctx, self);
+    if (self->decoder.type != NULL)
+        weir_decoder_removed(ctx); /* which hands on all that was read */
+    weir__tls_config_free(self->tls);
+    self->tls = NULL;
+}
+
+/* There is nobody for the handlers behind it. */
+static void end(weir_ctx *ctx, sni *self)
+{
+    if (!self->is_leaving)
+        refuse(ctx, self, WEIR_EOF, "the connection ended before a ClientHello was there");
+}
+
+static void sni_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    if (event == &weir_event_input_closed)
+        end(ctx, weir_ctx_state(ctx));
+    else
+        weir_ctx_fire_event(ctx, event);
+}
+
+static void sni_on_inactive(weir_ctx *ctx)
+{
+    const sni *self = weir_ctx_state(ctx);
+    if (weir_buf_readable(self->decoder.kept) > 0)
+        end(ctx, weir_ctx_state(ctx));
+    if (!self->holds_active)
+        weir_ctx_fire_inactive(ctx);
+}
+
+const weir_handler_type weir_tls_sni_handler = {
+    .name = "tls sni",
+    .state_size = sizeof(sni),
+    .added = sni_added,
+    .removed = sni_removed,
+    .on_active = sni_on_active,
+    .on_read = sni_on_read,
+    .on_read_complete = weir_decoder_on_read_complete,
+    .on_event = sni_on_event,
+    .on_inactive = sni_on_inactive,
+    .on_error = sni_on_error,
+    .write = weir__tls_refuse_write,
+    .takes_reads = &weir_buf_type,
+    .gives_reads = &weir_buf_type,
+};
