@@ -2,7 +2,11 @@
 /* echo-weir: the echo server that is measured: one thread, as the peers' (bench/peers). It is
  * examples/echo.c without its choices, with further handlers on request. */
 #include <weir/weir.h>
+#ifdef BENCH_HAS_TLS
+#include <weir/tls.h>
+#endif
 
+#include <errno.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +18,8 @@ typedef struct settings {
     const char *listen;
     weir_io_kind io;
     int bystanders, forwarders;
+    const char *certificate, *key; /* NULL: without TLS */
+    struct weir_tls_context *tls;
 } settings;
 
 /* Handlers ------------------------------------------------------------------------------------- */
@@ -93,12 +99,50 @@ static int add_handlers(weir_pipeline *pipeline, const char *stem, const weir_ha
     return code;
 }
 
+#ifdef BENCH_HAS_TLS
+static int open_tls(settings *self, weir_error *error)
+{
+    const weir_tls_config config = { .certificate_file = self->certificate, .key_file = self->key };
+    return weir_tls_context_new_server(&self->tls, &config, error);
+}
+
+static int add_tls(weir_pipeline *pipeline, const settings *chosen)
+{
+    return weir_pipeline_add_last(pipeline, "tls", &weir_tls_handler,
+                                  &(weir_tls){ .context = chosen->tls });
+}
+
+static void close_tls(settings *self)
+{
+    weir_tls_context_release(self->tls);
+}
+#else
+static int open_tls(settings *self, weir_error *error)
+{
+    (void)self;
+    return weir_error_set(error, -ENOSYS, "echo-weir", "it was built without TLS");
+}
+
+static int add_tls(weir_pipeline *pipeline, const settings *chosen)
+{
+    (void)pipeline, (void)chosen;
+    return -ENOSYS;
+}
+
+static void close_tls(settings *self)
+{
+    (void)self;
+}
+#endif
+
 static int init_child(weir_channel *ch, void *arg)
 {
     const settings *chosen = arg;
     weir_pipeline *pipeline = weir_channel_pipeline(ch);
     weir_channel_set_option(ch, WEIR_OPTION_ALLOW_HALF_CLOSURE, true, NULL);
-    int code = add_handlers(pipeline, "bystander", &bystander, chosen->bystanders);
+    int code = chosen->tls != NULL ? add_tls(pipeline, chosen) : 0;
+    if (code == 0)
+        code = add_handlers(pipeline, "bystander", &bystander, chosen->bystanders);
     if (code == 0)
         code = add_handlers(pipeline, "forwarder", &forwarder, chosen->forwarders);
     return code < 0 ? code : weir_pipeline_add_last(pipeline, "echo", &echo, NULL);
@@ -129,12 +173,14 @@ static weir_io_kind io_from(const char *text)
 
 static settings parse(int argc, char **argv)
 {
-    enum { LISTEN, IO, BYSTANDERS, FORWARDERS };
+    enum { LISTEN, IO, BYSTANDERS, FORWARDERS, CERT, KEY };
     static const struct option switches[] = {
         { "listen", required_argument, NULL, LISTEN },
         { "io", required_argument, NULL, IO },
         { "bystanders", required_argument, NULL, BYSTANDERS },
         { "forwarders", required_argument, NULL, FORWARDERS },
+        { "cert", required_argument, NULL, CERT },
+        { "key", required_argument, NULL, KEY },
         { 0 },
     };
     settings self = { .listen = "127.0.0.1:7007" };
@@ -152,9 +198,15 @@ static settings parse(int argc, char **argv)
         case FORWARDERS:
             self.forwarders = count_from(optarg);
             break;
+        case CERT:
+            self.certificate = optarg;
+            break;
+        case KEY:
+            self.key = optarg;
+            break;
         default:
             fprintf(stderr, "usage: echo-weir [--listen ADDRESS] [--io KIND] [--bystanders N] "
-                            "[--forwarders N]\n");
+                            "[--forwarders N] [--cert FILE --key FILE]\n");
             exit(2);
         }
     }
@@ -189,6 +241,8 @@ int main(int argc, char **argv)
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
     int code = weir_group_new(&group, &(weir_group_config){ .loops = 1, .io = chosen.io }, &error);
+    if (code == 0 && chosen.certificate != NULL)
+        code = open_tls(&chosen, &error);
     if (code == 0)
         code = weir_server_listen(
             &server,
@@ -199,5 +253,6 @@ int main(int argc, char **argv)
     else
         fprintf(stderr, "echo-weir: %s\n", error.message);
     weir_group_free(group);
+    close_tls(&chosen);
     return code == 0 ? 0 : 1;
 }

@@ -57,22 +57,21 @@ static void begin_visit(visits *self, visit *which)
 static void say_something(visits *self, visit *which)
 {
     size_t size = self->settings->size;
-    ssize_t code = send(which->fd, self->pattern.bytes + which->sent, size - which->sent,
-                        MSG_NOSIGNAL);
+    ssize_t code = load_send(which->fd, self->pattern.bytes + which->sent, size - which->sent);
     if (code < 0 && errno != EAGAIN) {
         fail(self, strerror(errno));
         return;
     }
     which->sent += code > 0 ? (size_t)code : 0;
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = which };
-    if (which->sent == size)
+    if (which->sent == size || load_waits_for_bytes(which->fd))
         epoll_ctl(self->epoll, EPOLL_CTL_MOD, which->fd, &event);
 }
 
 static void hear_the_answer(visits *self, visit *which)
 {
     uint8_t bytes[BUFFER_BYTES];
-    ssize_t code = recv(which->fd, bytes, sizeof bytes, 0);
+    ssize_t code = load_recv(which->fd, bytes, sizeof bytes);
     if (code < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (code <= 0) {
@@ -88,7 +87,7 @@ static void hear_the_answer(visits *self, visit *which)
     if (which->got < self->settings->size)
         return;
     load_span_add(&self->span, which->begun_ns, load_now_ns());
-    close(which->fd);
+    load_close(which->fd);
     self->open--;
     begin_visit(self, which);
 }
@@ -139,7 +138,7 @@ int load_connect(const load_settings *settings, load_result *result)
         run(&self);
     for (unsigned i = 0; i < settings->connections; i++) {
         if (self.all[i].fd >= 0)
-            close(self.all[i].fd);
+            load_close(self.all[i].fd);
     }
     close(self.epoll);
     free(self.all);

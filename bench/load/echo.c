@@ -100,7 +100,7 @@ static void send_some(echo *self, connection *which)
     while (which->sent < which->to_send) {
         size_t at = which->sent % pattern->size, left = which->to_send - which->sent;
         size_t length = left < pattern->length - at ? left : pattern->length - at;
-        ssize_t code = send(which->fd, pattern->bytes + at, length, MSG_NOSIGNAL);
+        ssize_t code = load_send(which->fd, pattern->bytes + at, length);
         if (code < 0 && errno == EAGAIN)
             break;
         if (code < 0) {
@@ -147,7 +147,7 @@ static void take_answers(echo *self, connection *which, size_t length)
 
 static void receive(echo *self, connection *which)
 {
-    ssize_t code = recv(which->fd, self->buffer, BUFFER_BYTES, 0);
+    ssize_t code = load_recv(which->fd, self->buffer, BUFFER_BYTES);
     if (code < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (code <= 0)
@@ -266,7 +266,7 @@ int load_echo(const load_settings *settings, load_result *result)
     if (is_connected)
         run(&self);
     for (unsigned i = 0; i < settings->connections && is_connected; i++) {
-        close(fds[i]);
+        load_close(fds[i]);
         free(self.connections[i].times);
     }
     close(self.epoll);

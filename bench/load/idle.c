@@ -16,13 +16,15 @@ static int exchange(int fd, const load_pattern *pattern)
 {
     uint8_t bytes[65536];
     size_t got = 0;
-    if (send(fd, pattern->bytes, pattern->size, MSG_NOSIGNAL) != (ssize_t)pattern->size)
+    if (load_send(fd, pattern->bytes, pattern->size) != (ssize_t)pattern->size)
         return -1;
     while (got < pattern->size) {
         struct pollfd entry = { .fd = fd, .events = POLLIN };
         ssize_t code = -1;
         if (poll(&entry, 1, ANSWER_MS) == 1)
-            code = recv(fd, bytes, sizeof bytes, 0);
+            code = load_recv(fd, bytes, sizeof bytes);
+        if (code < 0 && errno == EAGAIN)
+            continue; /* it was nothing but TLS */
         if (code <= 0 || !load_pattern_fits(pattern, got, bytes, (size_t)code))
             return -1;
         got += (size_t)code;
@@ -62,7 +64,7 @@ int load_idle(const load_settings *settings, load_result *result)
     if (code == 0)
         hold(&span);
     for (unsigned i = 0; i < settings->connections && is_connected; i++)
-        close(fds[i]);
+        load_close(fds[i]);
     free(fds);
     load_pattern_end(&pattern);
     return code;

@@ -97,6 +97,20 @@ int load_target_connect(load_target *self);
 /* Connects all of them and waits until they are; -1 with a line on standard error. */
 int load_target_connect_all(load_target *self, int *fds, unsigned count);
 
+/* A connection's bytes, plain or through TLS, with the results and errno of send and recv. */
+ssize_t load_send(int fd, const void *bytes, size_t length);
+ssize_t load_recv(int fd, void *bytes, size_t size);
+void load_close(int fd);
+
+/* From now on all connections speak TLS, which verifies nothing. */
+void load_use_tls(bool is_resumed);
+
+/* Does the handshake of a connection and waits for it; -1. */
+int load_shake(int fd);
+
+/* Whether the last EAGAIN of a send means that bytes have to come first. */
+bool load_waits_for_bytes(int fd);
+
 /* The answer must be what was sent: byte i of a stream of messages of that size. */
 typedef struct load_pattern {
     uint8_t *bytes;

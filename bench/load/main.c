@@ -28,6 +28,8 @@ static void print_help(void)
         "  --duration S     counted (5)\n"
         "  --count N        so many messages instead, without warm-up\n"
         "  --watch PID      what the server costs meanwhile: CPU, system calls, memory\n"
+        "  --tls[=resumed]  over TLS, whoever the server is; resumed: as soon as there is a "
+        "session\n"
         "  --json           print for programs\n"
         "  --help           this text\n");
 }
@@ -59,7 +61,7 @@ static load_mode mode_from(const char *text)
 
 static load_settings parse(int argc, char **argv)
 {
-    enum { MODE, CONNECTIONS, SIZE, DEPTH, RATE, WARMUP, DURATION, COUNT, WATCH, JSON, HELP };
+    enum { MODE, CONNECTIONS, SIZE, DEPTH, RATE, WARMUP, DURATION, COUNT, WATCH, JSON, TLS, HELP };
     static const struct option switches[] = {
         { "mode", required_argument, NULL, MODE },
         { "connections", required_argument, NULL, CONNECTIONS },
@@ -71,6 +73,7 @@ static load_settings parse(int argc, char **argv)
         { "count", required_argument, NULL, COUNT },
         { "watch", required_argument, NULL, WATCH },
         { "json", no_argument, NULL, JSON },
+        { "tls", optional_argument, NULL, TLS },
         { "help", no_argument, NULL, HELP },
         { 0 },
     };
@@ -114,6 +117,9 @@ static load_settings parse(int argc, char **argv)
             break;
         case JSON:
             self.is_json = true;
+            break;
+        case TLS:
+            load_use_tls(optarg != NULL && strcmp(optarg, "resumed") == 0);
             break;
         case HELP:
             print_help();

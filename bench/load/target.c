@@ -127,11 +127,13 @@ int load_target_connect_all(load_target *self, int *fds, unsigned count)
             error = wait_connected(fds[done++]);
         }
     }
+    for (unsigned i = 0; i < count && error == 0; i++)
+        error = load_shake(fds[i]) < 0 ? EPROTO : 0;
     if (error == 0)
         return 0;
     fprintf(stderr, "weir-load: connection %u of %u: %s\n", done + 1, count, strerror(error));
     while (begun > 0)
-        close(fds[--begun]);
+        load_close(fds[--begun]);
     return -1;
 }
 

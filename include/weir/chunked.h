@@ -98,7 +98,7 @@ WEIR_API weir_pulled weir_chunked_fail(weir_chunked *input, int code);
  * the promise has its code (without one on_error), all that waits behind it fails with
  * WEIR_ECLOSED, and the channel is closed: the other side would take what follows for the rest.
  * What waits when the channel is closed fails with WEIR_ECLOSED, when the handler is removed with
- * -ECANCELED.
+ * -ECANCELED; so does a shutdown that waits behind it, and the channel stays open.
  *
  * An input that is asked may wait for a disk: with an executor of its own, the loop does not.
  */

@@ -69,8 +69,9 @@ typedef struct weir_decompression {
  * meanwhile. When the connection is closed, the rest comes at once, because there is no later.
  *
  * What is no such stream (-EBADMSG), goes on behind its end, is cut off by the end of the
- * connection (WEIR_EOF), or passes a limit (WEIR_ELIMIT) is told by on_error, with the place, and
- * the channel is closed. When it is removed, the next handler gets the compressed rest.
+ * connection, whoever ended it (WEIR_EOF), or passes a limit (WEIR_ELIMIT) is told by on_error,
+ * with the place, and the channel is closed. When it is removed, the next handler gets the
+ * compressed rest.
  */
 extern WEIR_API const weir_handler_type weir_compression_decoder;
 

@@ -23,7 +23,8 @@ typedef struct weir_ip_rule {
     weir_ip_verdict verdict;
 } weir_ip_rule;
 
-/** Whether one is let in. Called on the channel's loop, on several threads at once. */
+/** Whether one is let in. Called where the handler's callbacks run, mostly the channel's loop, and
+ * on several threads at once. */
 typedef bool (*weir_ip_ask_fn)(weir_channel *channel, const weir_address *address, void *arg);
 
 /**

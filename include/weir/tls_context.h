@@ -95,8 +95,9 @@ WEIR_API void weir_tls_context_release(weir_tls_context *context);
 
 /** Takes another config; or, with NULL, reads the same files again, because a certificate was
  * renewed. Handshakes that begin from then on use it, connections live on. Sessions of before can
- * be resumed unless client_auth or the trusted ones were given anew. When it fails, with the codes
- * of above, everything stays as it was. */
+ * be resumed with a server that asks for no certificates; where somebody is trusted, that may be
+ * somebody else now, and they are forgotten. When it fails, with the codes of above, everything
+ * stays as it was. */
 WEIR_API int weir_tls_context_reload(weir_tls_context *context, const weir_tls_config *config,
                                      weir_error *error);
 

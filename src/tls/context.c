@@ -25,11 +25,13 @@ static int fill(weir_tls_context *self, const weir_tls_config *config, weir_erro
     weir__tls_failure_clear();
     if (RAND_bytes(self->id, sizeof self->id) != 1)
         return weir__tls_failure(error, WEIR_ETLS, "OpenSSL has no random numbers");
-    int code = weir__tls_material_new(&self->material, self, config != NULL ? config : &defaults, 1,
+    int code = weir__tls_material_new(&self->material, self, config != NULL ? config : &defaults,
                                       error);
-    if (code == 0)
-        weir__tls_tickets_set_life(&self->tickets, self->material->session_s);
-    return code;
+    if (code < 0)
+        return code;
+    weir__tls_tickets_set_life(&self->tickets, self->material->session_s);
+    weir__tls_sessions_restart(&self->sessions, self->material->trust);
+    return 0;
 }
 
 static int make(weir_tls_context **context, const weir_tls_config *config, bool is_server,
@@ -95,7 +97,7 @@ int weir_tls_context_reload(weir_tls_context *context, const weir_tls_config *co
         return weir_error_set(error, -EINVAL, "tls", "no context");
     old = weir__tls_context_material(context);
     int code = weir__tls_material_new(&made, context, config != NULL ? config : &old->config,
-                                      config != NULL ? old->trust + 1 : old->trust, error);
+                                      error);
     weir__tls_material_release(old);
     if (code < 0)
         return code;
@@ -103,9 +105,9 @@ int weir_tls_context_reload(weir_tls_context *context, const weir_tls_config *co
     old = context->material;
     context->material = made;
     weir__tls_tickets_set_life(&context->tickets, made->session_s);
+    weir__tls_sessions_restart(&context->sessions, made->trust);
     pthread_mutex_unlock(&context->lock);
     weir__tls_material_release(old);
-    weir__tls_sessions_clear(&context->sessions);
     atomic_fetch_add_explicit(&context->reloads, 1, memory_order_relaxed);
     return 0;
 }

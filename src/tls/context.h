@@ -21,6 +21,7 @@ struct weir_tls_context {
     pthread_mutex_t lock; /* of the next one */
     weir_tls_material *material;
 
+    _Atomic(uint64_t) trusts;   /* how often it was said whom to trust */
     weir_tls_tickets tickets;   /* a server's */
     weir_tls_sessions sessions; /* a client's */
 

@@ -7,6 +7,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <string.h>
 
@@ -159,6 +160,19 @@ static int trust(weir_tls_credentials *self, const weir_tls_config *config, weir
                : weir__tls_failure(error, -ENOMEM, "cannot trust what is in %s", name_of(&from));
 }
 
+/* OpenSSL looks into it when a certificate is verified, and would only then find nobody there. */
+static int trust_directory(weir_tls_credentials *self, const char *path, weir_error *error)
+{
+    DIR *directory = opendir(path);
+    if (directory == NULL)
+        return weir_error_set(error, -errno, "tls", "cannot trust what is in %s: %s", path,
+                              weir_error_text(-errno));
+    closedir(directory);
+    return X509_STORE_load_path(self->trusted, path) == 1
+               ? 0
+               : weir__tls_failure(error, -ENOMEM, "cannot trust what is in %s", path);
+}
+
 static int read_trusted(weir_tls_credentials *self, const weir_tls_config *config, bool is_server,
                         weir_error *error)
 {
@@ -170,10 +184,8 @@ static int read_trusted(weir_tls_credentials *self, const weir_tls_config *confi
     if (self->trusted == NULL)
         return weir__tls_failure(error, -ENOMEM, "no memory for whom to trust");
     int code = has_list ? trust(self, config, error) : 0;
-    if (code == 0 && config->ca_directory != NULL &&
-        X509_STORE_load_path(self->trusted, config->ca_directory) != 1)
-        code = weir__tls_failure(error, -ENOMEM, "cannot trust what is in %s",
-                                 config->ca_directory);
+    if (code == 0 && config->ca_directory != NULL)
+        code = trust_directory(self, config->ca_directory, error);
     if (code == 0 && !has_list && config->ca_directory == NULL &&
         X509_STORE_set_default_paths(self->trusted) != 1)
         code = weir__tls_failure(error, -ENOMEM, "cannot trust whom the system trusts");

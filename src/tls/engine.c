@@ -4,6 +4,7 @@
 
 #include "tls/context.h"
 #include "tls/failure.h"
+#include "tls/hello.h"
 #include "tls/session.h"
 
 #include <weir/alloc.h>
@@ -31,6 +32,7 @@ struct weir_tls_engine {
     bool is_done;  /* the handshake */
     bool has_failed;
     bool is_without_memory; /* for `out` */
+    bool is_named;          /* a client has said whom it wants, or nothing of it */
     char *host;             /* NULL: none */
     char *server;
 };
@@ -133,7 +135,8 @@ static bool is_address(const char *host)
     return address != NULL;
 }
 
-/* Whom the certificate must be for, which names are also told to the server. */
+/* Whom the certificate must be for, which names are also told to the server. OpenSSL takes a dot at
+ * the begin for all names that end like this. */
 static bool expect_host(weir_tls_engine *self)
 {
     X509_VERIFY_PARAM *rules = SSL_get0_param(self->ssl);
@@ -141,6 +144,8 @@ static bool expect_host(weir_tls_engine *self)
     weir__tls_failure_clear(); /* of what is no address */
     if (is_ip)
         return X509_VERIFY_PARAM_set1_ip_asc(rules, self->host) == 1;
+    if (!weir__tls_is_host(self->host, strlen(self->host)))
+        return false;
     SSL_set_hostflags(self->ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
     return SSL_set1_host(self->ssl, self->host) == 1 &&
            SSL_set_tlsext_host_name(self->ssl, self->host) == 1;
@@ -148,7 +153,8 @@ static bool expect_host(weir_tls_engine *self)
 
 static void resume(weir_tls_engine *self)
 {
-    SSL_SESSION *session = weir__tls_sessions_get(&self->context->sessions, self->server);
+    SSL_SESSION *session = weir__tls_sessions_get(&self->context->sessions, self->material->trust,
+                                                  self->server);
     if (session == NULL)
         return;
     SSL_set_session(self->ssl, session); /* without it the handshake is a whole one */
@@ -291,7 +297,8 @@ static void keep_renewed(weir_tls_engine *self)
 {
     SSL_SESSION *session = SSL_get1_session(self->ssl);
     if (session != NULL && SSL_SESSION_is_resumable(session))
-        weir__tls_sessions_put(&self->context->sessions, self->server, session);
+        weir__tls_sessions_put(&self->context->sessions, self->material->trust, self->server,
+                               session);
     else
         SSL_SESSION_free(session);
 }
@@ -398,6 +405,16 @@ weir_tls_session *weir__tls_engine_session(weir_tls_engine *engine)
 const char *weir__tls_engine_server(const weir_tls_engine *engine)
 {
     return engine->server;
+}
+
+bool weir__tls_engine_note_name(weir_tls_engine *engine, const char *name)
+{
+    bool is_first = !engine->is_named;
+    engine->is_named = true;
+    if (is_first && name != NULL)
+        engine->host = copy_text(name, strlen(name));
+    return name == NULL || engine->host == NULL ? name == engine->host
+                                                : strcmp(name, engine->host) == 0;
 }
 
 /* Records -------------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 
 void weir__tls_failure_clear(void)
@@ -52,8 +53,10 @@ static int code_of_ssl_reason(int reason, int otherwise)
         return WEIR_ETLS_RECORD;
     case SSL_R_NO_RENEGOTIATION:
         return WEIR_ETLS_RENEGOTIATION;
-    default:
-        return reason > SSL_AD_REASON_OFFSET ? WEIR_ETLS_ALERT : otherwise;
+    default: /* reasons that all of OpenSSL shares lie above those of alerts */
+        return reason > SSL_AD_REASON_OFFSET && reason <= SSL_AD_REASON_OFFSET + UINT8_MAX
+                   ? WEIR_ETLS_ALERT
+                   : otherwise;
     }
 }
 
@@ -88,10 +91,10 @@ int weir__tls_failure(weir_error *error, int code, const char *format, ...)
     va_end(args);
     int found = code;
     for (unsigned long entry; (entry = ERR_get_error()) != 0;) {
-        int meant = code_of(entry, code);
+        int meant = code_of(entry, 0);
         if (words[0] == '\0')
             say(words, sizeof words, entry); /* the first is the cause */
-        if (meant == -ENOMEM || found == code)
+        if (meant == -ENOMEM || (meant != 0 && found == code))
             found = meant;
     }
     return weir_error_set(error, found, "tls", "%s%s%s", before, words[0] != '\0' ? ": " : "",

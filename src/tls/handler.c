@@ -3,6 +3,7 @@
 #include "tls/context.h"
 #include "tls/engine.h"
 #include "tls/job.h"
+#include "tls/place.h"
 #include "tls/seal.h"
 
 #include <weir/alloc.h>
@@ -42,7 +43,8 @@ typedef struct tls {
     weir_promise *handshake;
     weir_tls_session *session; /* to be told */
     weir_error *failure;       /* to be told, behind what was good */
-    weir_tls_writes writes;
+    weir_tls_writes writes;    /* to be encrypted */
+    weir_tls_writes sealed;    /* records, to be passed on */
     weir_promise *shutdown_promise, *close_promise;
     weir_ctx_timer timer; /* of the handshake, then of the close */
 
@@ -54,6 +56,7 @@ typedef struct tls {
     bool is_end_told;     /* to the handlers behind */
     bool is_closing;      /* a close waits for the other side's close_notify */
     bool is_held_back;    /* the channel is unwritable because of what waits here */
+    bool is_paused;       /* nothing is read until somebody takes what TLS itself has answered */
 } tls;
 
 static void release_promise(void *promise)
@@ -92,10 +95,22 @@ static void end_promise(weir_promise **promise, int code)
     weir_promise_release(ended);
 }
 
+/* What is told when there is no memory for the words. */
+static weir_error no_memory = { -ENOMEM, "tls", "no memory for what came of a handshake" };
+
 static void drop_failure(tls *self)
 {
-    weir_free(self->failure);
+    if (self->failure != &no_memory)
+        weir_free(self->failure);
     self->failure = NULL;
+}
+
+static void set_paused(weir_ctx *ctx, tls *self, bool is_paused)
+{
+    if (self->is_paused == is_paused)
+        return;
+    self->is_paused = is_paused;
+    weir_channel_set_readable(weir_ctx_channel(ctx), REASON_READ, !is_paused);
 }
 
 /* All that waited for something to come of it. */
@@ -107,13 +122,31 @@ static void let_go(weir_ctx *ctx, tls *self, int code)
     if (self->is_held_back)
         weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, true);
     self->is_held_back = self->is_ending = false;
+    set_paused(ctx, self, false);
 }
 
-/* What TLS itself has to say. Whether it gets there nobody asks, so it has a promise: without one a
- * peer that has gone would be one more error. */
+/* Whoever gets one of them may come back to this; then it goes on in there, so that records stay in
+ * their order. */
+static void pass_sealed(weir_ctx *ctx, tls *self)
+{
+    for (weir_tls_write next; weir__tls_writes_take(&self->sealed, &next);) {
+        weir_ctx_write(ctx, &next.buf->msg, next.promise);
+        weir_promise_release(next.promise);
+    }
+}
+
+/* What TLS has to say beside the writes, behind those that are sealed; NULL: nothing. */
+static weir_buf *take_output(weir_ctx *ctx, tls *self)
+{
+    pass_sealed(ctx, self);
+    return self->engine != NULL ? weir__tls_engine_take_output(self->engine) : NULL;
+}
+
+/* Alerts, close_notify among them. Whether one gets there nobody asks, so it has a promise: without
+ * it a peer that has gone would be one more error. */
 static void send_last_words(weir_ctx *ctx, tls *self)
 {
-    weir_buf *out = self->engine != NULL ? weir__tls_engine_take_output(self->engine) : NULL;
+    weir_buf *out = take_output(ctx, self);
     if (out == NULL)
         return;
     weir_promise *promise = weir_channel_promise(weir_ctx_channel(ctx));
@@ -168,28 +201,34 @@ static void hold_back(weir_ctx *ctx, tls *self)
 }
 
 /* Encrypts what was written, and passes it on. What comes back to this meanwhile finds all of it
- * done. */
+ * encrypted. */
 static void seal(weir_ctx *ctx, tls *self)
 {
-    weir_tls_writes sealed = { 0 };
     weir_error error = { 0 };
-    int code = weir__tls_seal(self->engine, &self->writes, &sealed, &error);
-    for (weir_tls_write next; weir__tls_writes_take(&sealed, &next);) {
-        weir_ctx_write(ctx, &next.buf->msg, next.promise);
-        weir_promise_release(next.promise);
-    }
+    int code = weir__tls_seal(self->engine, &self->writes, &self->sealed, &error);
+    pass_sealed(ctx, self);
     if (code < 0)
         fail(ctx, &error);
     else if (self->is_held_back)
         hold_back(ctx, self);
 }
 
-/* What TLS has to say beside the writes: handshakes, tickets, answers to key updates. */
+/* Handshakes, tickets, and answers to key updates, for which a peer may ask without end. */
 static void send_output(weir_ctx *ctx, tls *self)
 {
-    weir_buf *out = self->engine != NULL ? weir__tls_engine_take_output(self->engine) : NULL;
-    if (out != NULL)
-        weir_ctx_write_and_flush(ctx, &out->msg, NULL);
+    weir_buf *out = take_output(ctx, self);
+    if (out == NULL)
+        return;
+    weir_ctx_write_and_flush(ctx, &out->msg, NULL);
+    if (self->phase == OPEN && !self->is_held_back)
+        set_paused(ctx, self, !weir_channel_is_writable(weir_ctx_channel(ctx)));
+}
+
+static void tls_on_writability(weir_ctx *ctx)
+{
+    if (weir_channel_is_writable(weir_ctx_channel(ctx)))
+        set_paused(ctx, weir_ctx_state(ctx), false);
+    weir_ctx_fire_writability(ctx);
 }
 
 static void say_end(weir_ctx *ctx, tls *self)
@@ -219,21 +258,17 @@ static void note_step(tls *self, weir_tls_step step, const weir_error *error)
 {
     if (step == WEIR_TLS_STEP_DONE) {
         self->session = weir__tls_engine_session(self->engine);
-        if (self->session != NULL)
-            return;
-        static const weir_error no_memory = { -ENOMEM, "tls", "no memory for a session" };
-        error = &no_memory;
-    } else if (step != WEIR_TLS_STEP_FAILED) {
-        return;
+        if (self->session == NULL)
+            self->failure = &no_memory;
+    } else if (step == WEIR_TLS_STEP_FAILED) {
+        self->failure = weir_alloc(sizeof *self->failure);
+        if (self->failure != NULL)
+            *self->failure = *error;
+        else
+            self->failure = &no_memory;
     }
-    self->failure = weir_alloc(sizeof *self->failure);
-    if (self->failure != NULL)
-        *self->failure = *error;
-    else
-        self->is_input_ended = self->is_output_ended = true; /* nothing comes of it any more */
 }
 
-/* Without memory for the words, at least that it failed. */
 static weir_decoded tell_failure(weir_ctx *ctx, tls *self)
 {
     weir_decoded decoded = refuse(ctx, self->failure);
@@ -330,9 +365,13 @@ static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
                                   : decrypt(ctx, self, in, (size_t)length, out);
 }
 
-/* The handshake is done. */
+/* The handshake is done. Takes the reference. */
 static void be_open(weir_ctx *ctx, tls *self, weir_msg *session)
 {
+    if (self->phase != SHAKING) { /* too late */
+        weir_msg_release(session);
+        return;
+    }
     self->phase = OPEN;
     weir_ctx_cancel(ctx, &self->timer);
     if (weir_promise_succeed(self->handshake, weir_msg_retain(session), release_session) < 0)
@@ -343,14 +382,15 @@ static void be_open(weir_ctx *ctx, tls *self, weir_msg *session)
         return;
     weir_promise *promise = self->shutdown_promise;
     self->shutdown_promise = NULL;
-    if (self->is_ending)
+    bool is_ending = self->is_ending, is_flush_wanted = self->is_flush_wanted;
+    self->is_ending = self->is_flush_wanted = false;
+    if (is_ending)
         shut(ctx, self, promise);
-    else if (self->is_flush_wanted)
+    else if (is_flush_wanted)
         seal(ctx, self);
     weir_promise_release(promise);
-    if (self->is_flush_wanted)
+    if (is_flush_wanted)
         weir_ctx_flush(ctx);
-    self->is_ending = self->is_flush_wanted = false;
 }
 
 static bool give(weir_ctx *ctx, weir_msg *msg)
@@ -410,8 +450,10 @@ static void on_job_done(weir_tls_job *job, weir_ctx *ctx)
     self->engine = job->engine;
     job->engine = NULL;
     self->job = NULL;
-    note_step(self, job->step, &job->error);
     weir_channel_set_readable(weir_ctx_channel(ctx), REASON_READ, true);
+    if (self->phase != SHAKING)
+        return; /* it has failed meanwhile, or the channel is closed */
+    note_step(self, job->step, &job->error);
     decode_again(ctx, self);
 }
 
@@ -496,7 +538,7 @@ static void begin(weir_ctx *ctx, tls *self)
     }
     send_output(ctx, self);
     if (!has_option(ctx, WEIR_OPTION_AUTO_READ))
-        weir_ctx_read(ctx); /* nobody behind asks before there is something to read */
+        weir_ctx_read(ctx); /* nobody else knows that something is awaited */
 }
 
 static void tls_on_active(weir_ctx *ctx)
@@ -554,7 +596,7 @@ static void tls_added(weir_ctx *ctx)
         weir_error_set(&error, code, "tls", "no memory for TLS");
     if (code < 0) {
         self->phase = OVER;
-        weir_ctx_fail(ctx, code, "%s", error.message);
+        weir__tls_give_up(ctx, code, error.message);
         return;
     }
     if (!weir_channel_is_active(weir_ctx_channel(ctx)))
@@ -569,6 +611,7 @@ static void tls_added(weir_ctx *ctx)
 static void drop_all(weir_ctx *ctx, tls *self, int code)
 {
     self->phase = OVER;
+    pass_sealed(ctx, self);
     let_go(ctx, self, code);
     if (self->handshake != NULL)
         weir_promise_fail(self->handshake, code); /* unless it is complete */
@@ -743,6 +786,7 @@ const weir_handler_type weir_tls_handler = {
     .on_read = tls_on_read,
     .on_read_complete = tls_on_read_complete,
     .on_event = tls_on_event,
+    .on_writability = tls_on_writability,
     .on_inactive = tls_on_inactive,
     .on_error = tls_on_error,
     .write = tls_write,

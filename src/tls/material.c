@@ -170,7 +170,7 @@ static int open_key_log(weir_tls_material *self, weir_error *error)
     if (self->config.key_log_file == NULL)
         return 0;
     weir__tls_failure_clear();
-    self->key_log = BIO_new_file(self->config.key_log_file, "a");
+    self->key_log = BIO_new_file(self->config.key_log_file, "ae");
     if (self->key_log == NULL)
         return weir__tls_failure(error, -ENOMEM, "cannot write to %s", self->config.key_log_file);
     BIO_get_fp(self->key_log, &file);
@@ -199,17 +199,31 @@ static int on_ticket(SSL *ssl, unsigned char name[16], unsigned char *iv, EVP_CI
 {
     int result = weir__tls_tickets_apply(&material_of(ssl)->context->tickets, name, iv, cipher, mac,
                                          is_encrypting, now_ns());
-    /* In 1.3 tickets are for one use: with 2 the client gets another. */
-    return result == 1 && !is_encrypting && SSL_version(ssl) >= TLS1_3_VERSION ? 2 : result;
+    bool is_used_up = !is_encrypting && SSL_version(ssl) >= TLS1_3_VERSION; /* good once */
+    return result == 1 && is_used_up ? 2 : result;
 }
 
 static int on_new_session(SSL *ssl, SSL_SESSION *session)
 {
     const char *server = weir__tls_engine_server(SSL_get_app_data(ssl));
+    weir_tls_material *self = material_of(ssl);
     if (server == NULL)
         return 0; /* it stays OpenSSL's */
-    weir__tls_sessions_put(&material_of(ssl)->context->sessions, server, session);
+    weir__tls_sessions_put(&self->context->sessions, self->trust, server, session);
     return 1;
+}
+
+/* That the name was understood; without this OpenSSL does not keep it with a session. A client that
+ * is asked for a second hello may not name another: the context was chosen by the first. */
+static int on_name(SSL *ssl, int *alert, void *arg)
+{
+    const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+    (void)arg;
+    if (!weir__tls_engine_note_name(SSL_get_app_data(ssl), name)) {
+        *alert = SSL_AD_ILLEGAL_PARAMETER;
+        return SSL_TLSEXT_ERR_ALERT_FATAL;
+    }
+    return name != NULL ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
 }
 
 /* The first of ours that the client has. */
@@ -325,6 +339,8 @@ static SSL_CTX *make_ssl(weir_tls_material *self, weir_error *error)
                                  SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS);
     set_verification(self, ssl);
+    if (self->is_server)
+        SSL_CTX_set_tlsext_servername_callback(ssl, on_name);
     if (self->key_log != NULL)
         SSL_CTX_set_keylog_callback(ssl, on_key_log);
     if (set_protocol(self, ssl) && set_credentials(self, ssl) && set_sessions(self, ssl) &&
@@ -410,7 +426,7 @@ static int fill(weir_tls_material *self, const weir_tls_config *config, weir_err
 }
 
 int weir__tls_material_new(weir_tls_material **material, weir_tls_context *context,
-                           const weir_tls_config *config, uint64_t trust, weir_error *error)
+                           const weir_tls_config *config, weir_error *error)
 {
     weir_tls_material *self = weir_zalloc(sizeof *self);
     if (self == NULL)
@@ -419,7 +435,7 @@ int weir__tls_material_new(weir_tls_material **material, weir_tls_context *conte
     pthread_mutex_init(&self->lock, NULL);
     self->context = context;
     self->is_server = context->is_server;
-    self->trust = trust;
+    self->trust = atomic_fetch_add_explicit(&context->trusts, 1, memory_order_relaxed) + 1;
     int code = fill(self, config, error);
     if (code < 0) {
         weir__tls_material_release(self);
@@ -436,10 +452,10 @@ weir_tls_material *weir__tls_material_retain(weir_tls_material *material)
 }
 
 /* A secret among the texts. */
-static void wipe(const char *text)
+static void wipe(const weir_tls_material *self, const char *text)
 {
     if (text != NULL)
-        OPENSSL_cleanse((void *)(uintptr_t)text, strlen(text));
+        OPENSSL_cleanse(self->texts + (text - self->texts), strlen(text));
 }
 
 void weir__tls_material_release(weir_tls_material *material)
@@ -451,8 +467,8 @@ void weir__tls_material_release(weir_tls_material *material)
     weir__tls_credentials_free(&material->credentials);
     BIO_free(material->key_log);
     weir_free(material->alpn);
-    wipe(material->config.key_pem);
-    wipe(material->config.key_password);
+    wipe(material, material->config.key_pem);
+    wipe(material, material->config.key_password);
     weir_free(material->alpn_names);
     weir_free(material->texts);
     pthread_mutex_destroy(&material->lock);

@@ -31,7 +31,7 @@ typedef struct weir_tls_material {
     unsigned char *alpn; /* as it is sent: each behind its length */
     unsigned alpn_length;
     int64_t session_s; /* 0: sessions are not resumed */
-    uint64_t trust;    /* changes with whom a server trusts */
+    uint64_t trust;    /* each has another: files may say something else than they did */
     BIO *key_log;
     pthread_mutex_t lock; /* of the shards that are made, and the log */
     weir_tls_shard shards[WEIR__TLS_SHARDS];
@@ -40,7 +40,7 @@ typedef struct weir_tls_material {
 /* Copies the config, reads what it names, and tries whether it can be used. The codes of
  * weir_tls_context_new_server. */
 int weir__tls_material_new(weir_tls_material **material, weir_tls_context *context,
-                           const weir_tls_config *config, uint64_t trust, weir_error *error);
+                           const weir_tls_config *config, weir_error *error);
 
 weir_tls_material *weir__tls_material_retain(weir_tls_material *material);
 void weir__tls_material_release(weir_tls_material *material);

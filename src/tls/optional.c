@@ -22,7 +22,7 @@ static void optional_added(weir_ctx *ctx)
     if (code == 0 && (self->tls = weir__tls_config_copy(config)) == NULL)
         code = -ENOMEM;
     if (code < 0)
-        weir_ctx_fail(ctx, code, "TLS needs a weir_tls with a context, and the channel's loop");
+        weir__tls_give_up(ctx, code, "TLS needs a weir_tls with a context, and the channel's loop");
 }
 
 static void tell_active(weir_ctx *ctx, optional *self)
@@ -55,14 +55,25 @@ static void optional_on_inactive(weir_ctx *ctx)
         weir_ctx_fire_inactive(ctx);
 }
 
+/* Who ends before anything came has no TLS to speak. */
+static void optional_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    if (event == &weir_event_input_closed)
+        weir_ctx_remove(ctx);
+    weir_ctx_fire_event(ctx, event);
+}
+
 static void optional_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     optional *self = weir_ctx_state(ctx);
     weir_buf *buf = weir_buf_from_msg(msg);
     uint8_t first;
-    if (self->tls == NULL || buf == NULL ||
-        weir_buf_get_u8(buf, weir_buf_reader(buf), &first) < 0) {
+    if (self->tls == NULL || buf == NULL) {
         weir_ctx_fire_read(ctx, msg);
+        return;
+    }
+    if (weir_buf_get_u8(buf, weir_buf_reader(buf), &first) < 0) {
+        weir_msg_release(msg); /* an empty one says nothing */
         return;
     }
     int code = 0;
@@ -86,6 +97,7 @@ const weir_handler_type weir_tls_optional_handler = {
     .removed = optional_removed,
     .on_active = optional_on_active,
     .on_read = optional_on_read,
+    .on_event = optional_on_event,
     .on_inactive = optional_on_inactive,
     .write = weir__tls_refuse_write,
     .takes_reads = &weir_buf_type,

@@ -42,6 +42,13 @@ int weir__tls_take_place(weir_ctx *ctx, weir_tls *config)
                                  config);
 }
 
+void weir__tls_give_up(weir_ctx *ctx, int code, const char *message)
+{
+    weir_channel *channel = weir_ctx_channel(ctx);
+    weir_ctx_fail(ctx, code, "%s", message);
+    weir_channel_close(channel, NULL);
+}
+
 void weir__tls_refuse_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
 {
     weir_ctx_refuse_write(ctx, msg, promise, -ENOTCONN);

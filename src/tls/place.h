@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the handlers share that come before TLS, and put it in their own place. */
+/* What TLS shares with the handlers that come before it, and put it in their own place. */
 #ifndef WEIR_TLS_PLACE_H
 #define WEIR_TLS_PLACE_H
 
@@ -15,6 +15,10 @@ bool weir__tls_is_on_loop(const weir_ctx *ctx);
 
 /* Puts a weir_tls_handler in the place of the handler: 0, or what weir_pipeline_replace says. */
 int weir__tls_take_place(weir_ctx *ctx, weir_tls *config);
+
+/* For a handler's `added` that has failed: it is removed, and the channel closed, because what is
+ * behind it would speak in the clear. */
+void weir__tls_give_up(weir_ctx *ctx, int code, const char *message);
 
 /* A handler's `write`, until it is known whether and with whom to encrypt: nothing goes out plain
  * that is meant to be secret. */

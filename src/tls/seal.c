@@ -5,8 +5,10 @@
 #include <errno.h>
 #include <sys/uio.h>
 
-#define SMALL 4096                             /* below this, copying is cheaper than a record */
-#define MOST_SEALED (3 * WEIR__TLS_PLAIN_MOST) /* in one buffer, which the pool can have */
+#define SMALL 4096 /* below this, copying is cheaper than a record */
+#define MOST_SEALED                                                                                \
+    ((size_t)3 * WEIR__TLS_PLAIN_MOST) /* in one buffer, which the pool can have                   \
+                                        */
 #define RUNS 16
 
 typedef struct sealing {
@@ -74,7 +76,6 @@ static int gather(sealing *self, const void *bytes, size_t length)
         int code = encrypt_gathered(self);
         if (code < 0)
             return code;
-        there = 0;
     }
     if (self->gathered == NULL) {
         size_t all = length + self->plain->bytes;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Certificates for development. */
 #include "tls/failure.h"
+#include "tls/hello.h"
 
 #include <weir/tls_context.h>
 
@@ -47,13 +48,18 @@ static bool add_extension(X509 *certificate, int kind, const char *value)
     return is_added;
 }
 
+static bool is_address(const char *host)
+{
+    ASN1_OCTET_STRING *address = a2i_IPADDRESS(host);
+    ASN1_OCTET_STRING_free(address);
+    return address != NULL;
+}
+
 static bool add_host(X509 *certificate, const char *host)
 {
     char names[300];
-    ASN1_OCTET_STRING *address = a2i_IPADDRESS(host);
-    snprintf(names, sizeof names, "%s:%s%s", address != NULL ? "IP" : "DNS", host,
+    snprintf(names, sizeof names, "%s:%s%s", is_address(host) ? "IP" : "DNS", host,
              strcmp(host, "localhost") == 0 ? ",IP:127.0.0.1,IP:::1" : "");
-    ASN1_OCTET_STRING_free(address);
     return add_extension(certificate, NID_subject_alt_name, names);
 }
 
@@ -94,13 +100,13 @@ static bool write_down(weir_tls_self_signed *made, X509 *certificate, EVP_PKEY *
     return is_written;
 }
 
-/* A comma would begin another name. */
+/* A name, with a wildcard or not, or an address. */
 static bool can_be_host(const char *host)
 {
-    size_t length = host != NULL ? strlen(host) : 0;
-    return length > 0 && length <= 253 &&
-           strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:*") ==
-               length;
+    if (host == NULL)
+        return false;
+    const char *name = strncmp(host, "*.", 2) == 0 ? host + 2 : host;
+    return weir__tls_is_host(name, strlen(name)) || is_address(host);
 }
 
 int weir_tls_self_signed_make(weir_tls_self_signed *made, const char *host, weir_error *error)

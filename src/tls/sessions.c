@@ -23,7 +23,7 @@ void weir__tls_sessions_init(weir_tls_sessions *sessions)
 
 void weir__tls_sessions_deinit(weir_tls_sessions *sessions)
 {
-    weir__tls_sessions_clear(sessions);
+    weir__tls_sessions_restart(sessions, 0);
     pthread_mutex_destroy(&sessions->lock);
 }
 
@@ -55,7 +55,8 @@ static void put_first(weir_tls_sessions *sessions, weir_tls_kept_session *kept)
     sessions->count++;
 }
 
-void weir__tls_sessions_put(weir_tls_sessions *sessions, const char *server, SSL_SESSION *session)
+void weir__tls_sessions_put(weir_tls_sessions *sessions, uint64_t trust, const char *server,
+                            SSL_SESSION *session)
 {
     size_t length = strlen(server) + 1;
     weir_tls_kept_session *kept = weir_alloc(sizeof *kept + length);
@@ -66,18 +67,21 @@ void weir__tls_sessions_put(weir_tls_sessions *sessions, const char *server, SSL
     kept->session = session;
     memcpy(kept->server, server, length);
     pthread_mutex_lock(&sessions->lock);
-    weir_tls_kept_session *old = take(sessions, server, MOST);
-    put_first(sessions, kept);
+    bool is_trusted = trust == sessions->trust;
+    weir_tls_kept_session *old = is_trusted ? take(sessions, server, MOST) : kept;
+    if (is_trusted)
+        put_first(sessions, kept);
     pthread_mutex_unlock(&sessions->lock);
     if (old != NULL)
         drop(old);
 }
 
-SSL_SESSION *weir__tls_sessions_get(weir_tls_sessions *sessions, const char *server)
+SSL_SESSION *weir__tls_sessions_get(weir_tls_sessions *sessions, uint64_t trust, const char *server)
 {
     SSL_SESSION *session = NULL;
     pthread_mutex_lock(&sessions->lock);
-    weir_tls_kept_session *kept = take(sessions, server, MOST + 1);
+    weir_tls_kept_session *kept = trust == sessions->trust ? take(sessions, server, MOST + 1)
+                                                           : NULL;
     bool is_for_one_use = kept != NULL &&
                           SSL_SESSION_get_protocol_version(kept->session) >= TLS1_3_VERSION;
     if (kept != NULL) {
@@ -92,9 +96,10 @@ SSL_SESSION *weir__tls_sessions_get(weir_tls_sessions *sessions, const char *ser
     return session;
 }
 
-void weir__tls_sessions_clear(weir_tls_sessions *sessions)
+void weir__tls_sessions_restart(weir_tls_sessions *sessions, uint64_t trust)
 {
     pthread_mutex_lock(&sessions->lock);
+    sessions->trust = trust;
     weir_tls_kept_session *all = sessions->first;
     sessions->first = NULL;
     sessions->count = 0;

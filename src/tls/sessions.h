@@ -6,6 +6,7 @@
 #include <openssl/ssl.h>
 
 #include <pthread.h>
+#include <stdint.h>
 
 typedef struct weir_tls_kept_session weir_tls_kept_session;
 
@@ -14,18 +15,22 @@ typedef struct weir_tls_sessions {
     pthread_mutex_t lock;
     weir_tls_kept_session *first;
     int count;
+    uint64_t trust; /* who was trusted when they were made; resumed, nobody is verified anew */
 } weir_tls_sessions;
 
 void weir__tls_sessions_init(weir_tls_sessions *sessions);
 void weir__tls_sessions_deinit(weir_tls_sessions *sessions);
 
 /* Keeps a session for a server, whose reference it takes, in the place of an older one. Without
- * memory there is none. */
-void weir__tls_sessions_put(weir_tls_sessions *sessions, const char *server, SSL_SESSION *session);
+ * memory, or when others are trusted by now, there is none. */
+void weir__tls_sessions_put(weir_tls_sessions *sessions, uint64_t trust, const char *server,
+                            SSL_SESSION *session);
 
 /* The session for a server, with a reference; NULL: none. Those of TLS 1.3 are for one use. */
-SSL_SESSION *weir__tls_sessions_get(weir_tls_sessions *sessions, const char *server);
+SSL_SESSION *weir__tls_sessions_get(weir_tls_sessions *sessions, uint64_t trust,
+                                    const char *server);
 
-void weir__tls_sessions_clear(weir_tls_sessions *sessions);
+/* Forgets all, for others are trusted from now on. */
+void weir__tls_sessions_restart(weir_tls_sessions *sessions, uint64_t trust);
 
 #endif

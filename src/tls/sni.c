@@ -268,7 +268,7 @@ static void sni_added(weir_ctx *ctx)
     if (code == 0 && (code = set_up(self, weir_ctx_arg(ctx))) < 0)
         weir_error_set(&error, code, "tls", "no memory for SNI");
     if (code < 0)
-        weir_ctx_fail(ctx, code, "%s", error.message);
+        weir__tls_give_up(ctx, code, error.message);
     else if (weir_channel_is_active(weir_ctx_channel(ctx)))
         begin(ctx, self);
 }

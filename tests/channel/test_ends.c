@@ -61,6 +61,43 @@ static void without_auto_read_each_read_is_one_batch(void **state)
     weir_embedded_free(e);
 }
 
+typedef struct reason {
+    weir_channel *channel;
+    unsigned number;
+    bool is_readable;
+} reason;
+
+static int set_readable(void *arg)
+{
+    const reason *self = arg;
+    return weir_channel_set_readable(self->channel, self->number, self->is_readable);
+}
+
+static void users_have_reasons_against_reading(void **state)
+{
+    (void)state;
+    weir_embedded *e = open_embedded(NULL);
+    weir_channel *channel = weir_embedded_channel(e);
+    assert_true(weir_embedded_is_reading(e));
+    for (unsigned i = 1; i <= 3; i++) {
+        reason set = { channel, i, false };
+        assert_int_equal(weir_embedded_call(e, set_readable, &set), 0);
+        assert_false(weir_embedded_is_reading(e));
+    }
+    weir_channel_read(channel); /* whoever asks for it */
+    weir_embedded_run(e);
+    for (unsigned i = 3; i >= 1; i--) {
+        reason set = { channel, i, true };
+        assert_false(weir_embedded_is_reading(e));
+        assert_int_equal(weir_embedded_call(e, set_readable, &set), 0);
+    }
+    assert_true(weir_embedded_is_reading(e));
+    assert_int_equal(weir_embedded_call(e, set_readable, &(reason){ channel, 0, true }), -EINVAL);
+    assert_int_equal(weir_embedded_call(e, set_readable, &(reason){ channel, 4, true }), -EINVAL);
+    assert_int_equal(weir_channel_set_readable(NULL, 1, true), -EINVAL);
+    weir_embedded_free(e);
+}
+
 /* Reads again, so many times, where it was told to. */
 typedef struct reader {
     int in_read, in_complete;
@@ -566,6 +603,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         weir_case(with_auto_read_it_reads_on_and_on),
         weir_case(without_auto_read_each_read_is_one_batch),
+        weir_case(users_have_reasons_against_reading),
         weir_case(read_inside_a_batch_brings_one_more),
         weir_case(auto_read_is_switched_off_inside_on_read),
         weir_case(a_handler_that_keeps_read_to_itself_stops_reading),

@@ -5,6 +5,7 @@
 #include "exec/executors.h"
 #include "testing/random.h"
 
+#include <stdio.h>
 #include <weir/decoder.h>
 #include <weir/delimiter.h>
 
@@ -584,7 +585,7 @@ static void the_rest_goes_to_the_one_in_its_place(void **state)
         weir_embedded *embedded = embedded_with(add_middle, &self);
         assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "\1a\1xbc\nd\n", cut), 0);
         assert_int_equal(
-            weir_embedded_write_inbound_bytes(embedded, "\1a\1xbc\nd\n" + cut, 9 - cut), 0);
+            weir_embedded_write_inbound_bytes(embedded, &"\1a\1xbc\nd\n"[cut], 9 - cut), 0);
         codec_expect_text(embedded, "a");
         codec_expect_text(embedded, "x");
         codec_expect_text(embedded, "bc");
@@ -668,6 +669,61 @@ static void in_single_mode_each_read_gives_one(void **state)
     weir_embedded_end_inbound(embedded, 0);
     codec_expect_text(embedded, "c");
     codec_expect_text(embedded, "de");
+    codec_end(embedded);
+}
+
+/* Whoever gets the first message switches to something else, as STARTTLS does. */
+static void switching_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    weir_pipeline_fire_event(weir_ctx_pipeline(ctx), &weir_event_switched);
+    weir_ctx_fire_read(ctx, msg);
+}
+
+static const weir_handler_type switching_handler = { .name = "switching",
+                                                     .on_read = switching_on_read };
+
+static int add_switching(weir_channel *channel, void *arg)
+{
+    int code = add_frames(channel, arg);
+    return code < 0 ? code
+                    : weir_pipeline_add_last(weir_channel_pipeline(channel), NULL,
+                                             &switching_handler, NULL);
+}
+
+static void nothing_of_before_a_switch_is_taken_for_what_follows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *first, *second; /* reads */
+        const char *left;           /* of which so many bytes are left; NULL: none */
+    } rows[] = {
+        { "\1a", NULL, NULL }, { "\1a\1b", NULL, "2" }, { "\1a\2", NULL, "1" },
+        { "\2a", "b", NULL },  { "\2a", "b\1c", "2" },  { "\2", "ab\3d", "2" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int chains = 0; chains < 2; chains++) {
+            char words[64];
+            weir_embedded *embedded = embedded_with(add_switching, chains ? &chaining : &copying);
+            const char *reads[] = { rows[i].first, rows[i].second };
+            for (size_t j = 0; j < 2 && reads[j] != NULL; j++)
+                weir_embedded_write_inbound_bytes(embedded, reads[j], strlen(reads[j]));
+            assert_int_equal(weir_embedded_inbound_count(embedded), 1);
+            assert_int_equal(weir_channel_is_open(weir_embedded_channel(embedded)),
+                             rows[i].left == NULL);
+            if (rows[i].left != NULL) {
+                snprintf(words, sizeof words, "%s bytes from before the switch", rows[i].left);
+                codec_expect_error(embedded, WEIR_ETLS_SWITCHED, words);
+            }
+            drain(embedded);
+            codec_end(embedded);
+        }
+    }
+    /* Between two reads, too. */
+    weir_embedded *embedded = embedded_with(add_frames, NULL);
+    write_text(embedded, "\3ab");
+    weir_pipeline_fire_event(weir_embedded_pipeline(embedded), &weir_event_switched);
+    weir_embedded_run(embedded);
+    codec_expect_error(embedded, WEIR_ETLS_SWITCHED, "3 bytes from before the switch");
     codec_end(embedded);
 }
 
@@ -1181,6 +1237,7 @@ int main(void)
         weir_case(in_single_mode_what_waits_has_a_limit),
         weir_case(a_request_to_read_lasts_until_there_is_a_message),
         weir_case(nothing_is_lost_whatever_happens_meanwhile),
+        weir_case(nothing_of_before_a_switch_is_taken_for_what_follows),
         weir_case(it_can_have_an_executor_of_its_own),
         weir_case(however_the_bytes_come),
         weir_case(a_long_input_costs_in_proportion),

@@ -37,12 +37,14 @@ weir_tls_context *pair_client_context(const weir_tls_config *config)
     return context;
 }
 
-static int init(weir_channel *channel, void *arg)
+int pair_init(weir_channel *channel, void *arg)
 {
     pair_end *end = arg;
     weir_pipeline *pipeline = weir_channel_pipeline(channel);
     weir_channel_set_option(channel, WEIR_OPTION_ALLOW_HALF_CLOSURE, end->allows_half_closure,
                             NULL);
+    if (end->has_option)
+        weir_channel_set_option(channel, end->option.option, end->option.value, NULL);
     int code = end->first != NULL
                    ? weir_pipeline_add_last(pipeline, "first", end->first, end->first_arg)
                    : weir_pipeline_add_last(pipeline, "tls", &weir_tls_handler, &end->tls);
@@ -53,7 +55,7 @@ static int init(weir_channel *channel, void *arg)
 
 static void begin_end(pair_end *end)
 {
-    weir_embedded_config config = { .init = init, .arg = end };
+    weir_embedded_config config = { .init = pair_init, .arg = end };
     assert_int_equal(weir_embedded_new(&end->embedded, &config, NULL), 0);
 }
 
@@ -69,6 +71,23 @@ void pair_begin(pair *both)
         both->client.tls.host = "localhost";
     begin_end(&both->server);
     begin_end(&both->client);
+}
+
+void pair_begin_with(pair *both, weir_option option, int64_t value)
+{
+    both->client.has_option = both->server.has_option = true;
+    both->client.option = both->server.option = (weir_option_value){ option, value };
+    pair_begin(both);
+}
+
+int pair_warm_up(void **state)
+{
+    pair both = { 0 };
+    (void)state;
+    pair_begin(&both);
+    pair_shake(&both);
+    pair_finish(&both);
+    return 0;
 }
 
 static size_t carry_one_way(const pair *both, const pair_end *from, const pair_end *to)
@@ -93,6 +112,11 @@ size_t pair_carry(pair *both)
         all += carried;
     } while (carried > 0);
     return all;
+}
+
+size_t pair_carry_to(pair *both, pair_end *to)
+{
+    return carry_one_way(both, to == &both->client ? &both->server : &both->client, to);
 }
 
 static void assert_shaken(const pair_end *end)

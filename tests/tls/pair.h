@@ -5,6 +5,7 @@
 
 #include "harness.h"
 
+#include <weir/channel.h>
 #include <weir/embedded.h>
 #include <weir/tls.h>
 
@@ -17,6 +18,8 @@ typedef struct pair_end {
     const weir_handler_type *last; /* behind TLS; NULL: none */
     void *last_arg;
     bool allows_half_closure;
+    weir_option_value option; /* one more; value 0 and AUTO_READ count as well */
+    bool has_option;
 } pair_end;
 
 typedef struct pair {
@@ -32,12 +35,24 @@ weir_tls_context *pair_client_context(const weir_tls_config *config);
 /* The certificate of those, made once for the process. */
 const weir_tls_self_signed *pair_identity(void);
 
+/* Adds what an end has, for weir_embedded_config.init. */
+int pair_init(weir_channel *channel, void *end);
+
+/* What OpenSSL and weir make once, as a group's setup. */
+int pair_warm_up(void **state);
+
 /* Makes both channels; `pair` may have been filled: contexts that are NULL are made, and released
- * by pair_end_all. */
+ * by pair_finish. */
 void pair_begin(pair *both);
+
+/* The same with an option of both channels. */
+void pair_begin_with(pair *both, weir_option option, int64_t value);
 
 /* Carries what was sent to the other side, until there is nothing more. Returns how many bytes. */
 size_t pair_carry(pair *both);
+
+/* To one side only, what there is now. */
+size_t pair_carry_to(pair *both, pair_end *to);
 
 /* Both handshakes are done then. */
 void pair_shake(pair *both);

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: MIT */
+/* Sessions that are resumed, and those that must not be. */
+#include "tls/certs.h"
+#include "tls/context.h"
+#include "tls/engine.h"
+#include "tls/pair.h"
+#include "tls/tickets.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static cert ca, leaf;
+
+static int begin(void **state)
+{
+    cert_make(&ca, &(cert_config){ .name = "a CA", .is_ca = true });
+    cert_make(&leaf, &(cert_config){ .name = "leaf", .alt = "DNS:localhost", .issuer = &ca });
+    return pair_warm_up(state);
+}
+
+static int end(void **state)
+{
+    (void)state;
+    cert_free(&ca);
+    cert_free(&leaf);
+    cert_forget_files();
+    return 0;
+}
+
+/* A connection of these contexts: whether it was resumed, on which both must agree. */
+static bool connect_them(weir_tls_context *server, weir_tls_context *client)
+{
+    pair both = { .server.tls.context = server, .client.tls.context = client };
+    pair_begin(&both);
+    pair_shake(&both);
+    pair_say(&both, &both.server, "hello"); /* and the tickets before it */
+    const weir_tls_session *here =
+        weir_future_value(weir_tls_handshake(weir_embedded_channel(both.server.embedded)));
+    const weir_tls_session *there =
+        weir_future_value(weir_tls_handshake(weir_embedded_channel(both.client.embedded)));
+    bool is_resumed = there->is_resumed;
+    assert_int_equal(here->is_resumed, is_resumed);
+    assert_true(there->peer != NULL && there->peer->is_verified);
+    assert_true(here->host != NULL && strcmp(here->host, "localhost") == 0);
+    pair_finish(&both);
+    return is_resumed;
+}
+
+static void sessions_are_resumed(void **state)
+{
+    (void)state;
+    for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
+        weir_tls_context *server =
+            pair_server_context(&(weir_tls_config){ .max_version = version });
+        weir_tls_context *client = pair_client_context(NULL);
+        weir_tls_context_stats stats;
+        assert_false(connect_them(server, client));
+        for (int i = 0; i < 3; i++)
+            assert_true(connect_them(server, client));
+        weir_tls_context_get_stats(server, &stats);
+        assert_int_equal(stats.handshakes, 4);
+        assert_int_equal(stats.resumed, 3);
+        weir_tls_context_get_stats(client, &stats);
+        assert_int_equal(stats.resumed, 3);
+        weir_tls_context_release(server);
+        weir_tls_context_release(client);
+    }
+}
+
+static void they_can_be_off_on_either_side(void **state)
+{
+    (void)state;
+    for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
+        for (int side = 0; side < 2; side++) {
+            weir_tls_config off = { .max_version = version, .session_s = WEIR_OFF };
+            weir_tls_config on = { .max_version = version };
+            weir_tls_context *server = pair_server_context(side == 0 ? &off : &on);
+            weir_tls_context *client = pair_client_context(side == 1 ? &off : &on);
+            assert_false(connect_them(server, client));
+            assert_false(connect_them(server, client));
+            weir_tls_context_release(server);
+            weir_tls_context_release(client);
+        }
+    }
+}
+
+static void another_context_does_not_know_them(void **state)
+{
+    (void)state;
+    for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
+        weir_tls_config config = { .max_version = version };
+        weir_tls_context *server = pair_server_context(&config);
+        weir_tls_context *other = pair_server_context(&config);
+        weir_tls_context *client = pair_client_context(NULL);
+        assert_false(connect_them(server, client));
+        assert_false(connect_them(other, client));
+        weir_tls_context_release(server);
+        weir_tls_context_release(other);
+        weir_tls_context_release(client);
+    }
+}
+
+/* With the keys of another, but not who it is: the session is bound to the context all the same. */
+static void keys_alone_do_not_help(void **state)
+{
+    (void)state;
+    for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
+        weir_tls_config config = { .max_version = version };
+        weir_tls_context *server = pair_server_context(&config);
+        weir_tls_context *other = pair_server_context(&config);
+        weir_tls_context *client = pair_client_context(NULL);
+        assert_false(connect_them(server, client));
+        memcpy(other->tickets.keys, server->tickets.keys, sizeof other->tickets.keys);
+        other->tickets.count = server->tickets.count;
+        assert_false(connect_them(other, client));
+        weir_tls_context_release(server);
+        weir_tls_context_release(other);
+        weir_tls_context_release(client);
+    }
+}
+
+/* Engines know the port. */
+static bool engines_resume(weir_tls_context *server, weir_tls_context *client, uint16_t at,
+                           uint16_t to)
+{
+    weir_tls_engine *ends[2];
+    weir_tls_step steps[2] = { WEIR_TLS_STEP_MORE, WEIR_TLS_STEP_MORE };
+    assert_int_equal(weir__tls_engine_new(&ends[0], client,
+                                          &(weir_tls_peer){ .host = "localhost", .port = to },
+                                          NULL),
+                     0);
+    assert_int_equal(weir__tls_engine_new(&ends[1], server, &(weir_tls_peer){ .port = at }, NULL),
+                     0);
+    steps[0] = weir__tls_engine_shake(ends[0], NULL, 0, NULL);
+    for (int i = 0; i < 8; i++) {
+        int from = i % 2, towards = 1 - from;
+        weir_buf *carried = weir__tls_engine_take_output(ends[from]);
+        if (carried == NULL)
+            continue;
+        weir_buf *plain = weir_buf_new(4096);
+        if (steps[towards] == WEIR_TLS_STEP_DONE)
+            weir__tls_engine_decrypt(ends[towards], carried, weir_buf_readable(carried), plain,
+                                     NULL);
+        else
+            steps[towards] = weir__tls_engine_shake(ends[towards], carried,
+                                                    weir_buf_readable(carried), NULL);
+        weir_buf_release(plain);
+        weir_buf_release(carried);
+    }
+    assert_int_equal(steps[0], WEIR_TLS_STEP_DONE);
+    assert_int_equal(steps[1], WEIR_TLS_STEP_DONE);
+    weir_tls_session *session = weir__tls_engine_session(ends[1]);
+    bool is_resumed = session->is_resumed;
+    weir_msg_release(&session->msg);
+    weir__tls_engine_close(ends[0]); /* what was cut off is not resumed */
+    weir__tls_engine_close(ends[1]);
+    weir__tls_engine_free(ends[0]);
+    weir__tls_engine_free(ends[1]);
+    return is_resumed;
+}
+
+static void another_port_does_not_know_them(void **state)
+{
+    (void)state;
+    for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
+        weir_tls_context *server =
+            pair_server_context(&(weir_tls_config){ .max_version = version });
+        weir_tls_context *client = pair_client_context(NULL);
+        assert_false(engines_resume(server, client, 443, 443));
+        assert_true(engines_resume(server, client, 443, 443));
+        assert_false(engines_resume(server, client, 8443, 443)); /* what listens there is another */
+        assert_false(engines_resume(server, client, 8444, 8444));
+        weir_tls_context_release(server);
+        weir_tls_context_release(client);
+    }
+}
+
+/* Whom one trusts ------------------------------------------------------------------------------ */
+
+static void reloading_a_certificate_keeps_them(void **state)
+{
+    (void)state;
+    weir_tls_context *server = pair_server_context(NULL), *client = pair_client_context(NULL);
+    assert_false(connect_them(server, client));
+    assert_int_equal(weir_tls_context_reload(server, NULL, NULL), 0);
+    assert_true(connect_them(server, client));
+    weir_tls_context_release(server);
+    weir_tls_context_release(client);
+}
+
+/* As the same, or as another config, or as the same file with others in it. */
+static void trusting_others_ends_them(void **state)
+{
+    (void)state;
+    for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
+        for (int way = 0; way < 3; way++) {
+            const char *path = cert_file("trusted.pem", ca.pem);
+            weir_tls_config config = { .ca_file = path,
+                                       .max_version = version,
+                                       .client_auth = WEIR_TLS_CLIENT_AUTH_OPTIONAL };
+            weir_tls_config own = { .certificate_pem = leaf.pem, .key_pem = leaf.key_pem };
+            weir_tls_context *server = pair_server_context(&config);
+            weir_tls_context *client = pair_client_context(&own);
+            assert_false(connect_them(server, client));
+            assert_true(connect_them(server, client));
+            weir_tls_config nobody = { 0 };
+            assert_int_equal(weir_tls_context_reload(client, &nobody, NULL), 0);
+            assert_int_equal(
+                weir_tls_context_reload(
+                    client, &(weir_tls_config){ .ca_pem = pair_identity()->certificate_pem }, NULL),
+                0);
+            assert_false(connect_them(server, client)); /* the client's were forgotten */
+            assert_true(connect_them(server, client));
+            config.certificate_pem = pair_identity()->certificate_pem;
+            config.key_pem = pair_identity()->key_pem;
+            if (way == 1)
+                config.client_auth = WEIR_TLS_CLIENT_AUTH_NONE;
+            if (way == 2)
+                cert_file("trusted.pem", leaf.pem);
+            assert_int_equal(weir_tls_context_reload(server, way == 2 ? NULL : &config, NULL), 0);
+            assert_false(connect_them(server, client));
+            weir_tls_context_release(server);
+            weir_tls_context_release(client);
+        }
+    }
+}
+
+/* A ticket that is still on its way when its connection's server is not trusted any more. */
+static void a_late_ticket_does_not_count(void **state)
+{
+    weir_tls_context *server = pair_server_context(NULL), *client = pair_client_context(NULL);
+    pair both = { .server.tls.context = server, .client.tls.context = client }, again = both;
+    (void)state;
+    pair_begin(&both);
+    pair_carry_to(&both, &both.server);
+    pair_carry_to(&both, &both.client);
+    pair_carry_to(&both, &both.server); /* which has answered with tickets */
+    assert_int_equal(weir_tls_context_reload(client, &(weir_tls_config){ .ca_pem = ca.pem }, NULL),
+                     0);
+    pair_carry(&both);
+    pair_begin(&again);
+    pair_carry(&again);
+    pair_expect_error(&again.client, WEIR_ETLS_SELF_SIGNED);
+    pair_expect_error(&again.server, WEIR_ETLS_ALERT);
+    pair_finish(&again);
+    pair_finish(&both);
+    weir_tls_context_release(server);
+    weir_tls_context_release(client);
+}
+
+/* Keys ----------------------------------------------------------------------------------------- */
+
+static int apply(weir_tls_tickets *tickets, unsigned char name[16], bool is_encrypting,
+                 int64_t now_s)
+{
+    unsigned char iv[16] = { 0 };
+    EVP_CIPHER_CTX *cipher = EVP_CIPHER_CTX_new();
+    EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    EVP_MAC_CTX *mac = EVP_MAC_CTX_new(hmac);
+    int result = weir__tls_tickets_apply(tickets, name, iv, cipher, mac, is_encrypting,
+                                         now_s * 1000000000);
+    EVP_MAC_CTX_free(mac);
+    EVP_MAC_free(hmac);
+    EVP_CIPHER_CTX_free(cipher);
+    return result;
+}
+
+static void keys_change_with_time(void **state)
+{
+    weir_tls_tickets tickets;
+    unsigned char first[16], second[16], name[16], never[16] = "nobody's";
+    (void)state;
+    weir__tls_tickets_init(&tickets);
+    weir__tls_tickets_set_life(&tickets, 100);
+    assert_int_equal(apply(&tickets, first, true, 1000), 1);
+    assert_int_equal(apply(&tickets, name, true, 1049), 1);
+    assert_memory_equal(first, name, 16);
+    assert_int_equal(apply(&tickets, second, true, 1050), 1);
+    assert_memory_not_equal(first, second, 16);
+    assert_int_equal(apply(&tickets, second, false, 1099), 1);
+    assert_int_equal(apply(&tickets, first, false, 1099), 2); /* good, but make another */
+    assert_int_equal(apply(&tickets, never, false, 1099), 0);
+    assert_int_equal(apply(&tickets, first, false, 1148), 2); /* 99 behind the last one with it */
+    assert_int_equal(apply(&tickets, first, false, 1150), 2);
+    assert_int_equal(apply(&tickets, first, false, 1200), 0);
+    assert_int_equal(apply(&tickets, second, false, 1200), 2);
+    weir__tls_tickets_deinit(&tickets);
+}
+
+/* The loop's clock tells when. */
+static void a_key_is_forgotten_with_the_loops_time(void **state)
+{
+    weir_tls_context *server = pair_server_context(&(weir_tls_config){ .session_s = 1000 });
+    weir_tls_context *client = pair_client_context(NULL);
+    (void)state;
+    assert_false(connect_them(server, client));
+    for (int i = 0; i < 3; i++) { /* as if others had come, with none of them from here */
+        server->tickets.keys[0].made_ns -= INT64_C(500) * 1000000000;
+        unsigned char name[16];
+        EVP_CIPHER_CTX *cipher = EVP_CIPHER_CTX_new();
+        EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+        EVP_MAC_CTX *mac = EVP_MAC_CTX_new(hmac);
+        unsigned char iv[16];
+        assert_int_equal(
+            weir__tls_tickets_apply(&server->tickets, name, iv, cipher, mac, true,
+                                    server->tickets.keys[0].made_ns + INT64_C(500) * 1000000000),
+            1);
+        EVP_MAC_CTX_free(mac);
+        EVP_MAC_free(hmac);
+        EVP_CIPHER_CTX_free(cipher);
+    }
+    assert_false(connect_them(server, client));
+    assert_true(connect_them(server, client));
+    weir_tls_context_release(server);
+    weir_tls_context_release(client);
+}
+
+/* The client's table --------------------------------------------------------------------------- */
+
+static void a_client_keeps_one_for_each_of_256(void **state)
+{
+    weir_tls_sessions sessions;
+    char name[32];
+    (void)state;
+    weir__tls_sessions_init(&sessions);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 400; i++) {
+            snprintf(name, sizeof name, "host%d:443", i);
+            weir__tls_sessions_put(&sessions, 0, name, SSL_SESSION_new());
+        }
+    }
+    assert_int_equal(sessions.count, 256);
+    assert_null(weir__tls_sessions_get(&sessions, 0, "host143:443"));
+    SSL_SESSION *found = weir__tls_sessions_get(&sessions, 0, "host144:443");
+    assert_non_null(found);
+    SSL_SESSION_free(found);
+    weir__tls_sessions_deinit(&sessions);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        weir_case(sessions_are_resumed),
+        weir_case(they_can_be_off_on_either_side),
+        weir_case(another_context_does_not_know_them),
+        weir_case(keys_alone_do_not_help),
+        weir_case(another_port_does_not_know_them),
+        weir_case(reloading_a_certificate_keeps_them),
+        weir_case(trusting_others_ends_them),
+        weir_case(a_late_ticket_does_not_count),
+        weir_case(keys_change_with_time),
+        weir_case(a_key_is_forgotten_with_the_loops_time),
+        weir_case(a_client_keeps_one_for_each_of_256),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
