@@ -1,6 +1,6 @@
 # Headers, both libraries, weir.pc and the CMake package; and the same for each component that is built.
 include(CMakePackageConfigHelpers)
-set(component_headers compression) # which come with their component alone
+set(component_headers "compression|tls|tls_context|tls_select") # which come with their component alone
 
 install(TARGETS weir_static weir_shared EXPORT weir-targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
