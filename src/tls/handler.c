@@ -42,7 +42,7 @@ typedef struct tls {
     weir_buf *next_in;       /* what a job is to be started with, behind the pass */
     weir_promise *handshake;
     weir_tls_session *session; /* to be told */
-    weir_error *failure;       /* to be told, behind what was good */
+    const weir_error *failure; /* to be told, behind what was good */
     weir_tls_writes writes;
     weir_promise *shutdown_promise, *close_promise;
     weir_ctx_timer timer; /* of the handshake, then of the close */
@@ -94,9 +94,14 @@ static void end_promise(weir_promise **promise, int code)
     weir_promise_release(ended);
 }
 
+/* What there is to say without memory for the words. */
+static const weir_error no_memory = { -ENOMEM, "tls",
+                                      "TLS failed, and there is no memory for why" };
+
 static void drop_failure(tls *self)
 {
-    weir_free(self->failure);
+    if (self->failure != &no_memory)
+        weir_free((weir_error *)(uintptr_t)self->failure);
     self->failure = NULL;
 }
 
@@ -241,21 +246,16 @@ static void note_step(tls *self, weir_tls_step step, const weir_error *error)
 {
     if (step == WEIR_TLS_STEP_DONE) {
         self->session = weir__tls_engine_session(self->engine);
-        if (self->session != NULL)
-            return;
-        static const weir_error no_memory = { -ENOMEM, "tls", "no memory for a session" };
-        error = &no_memory;
-    } else if (step != WEIR_TLS_STEP_FAILED) {
-        return;
+        if (self->session == NULL)
+            self->failure = &no_memory;
+    } else if (step == WEIR_TLS_STEP_FAILED) {
+        weir_error *failure = weir_alloc(sizeof *failure);
+        if (failure != NULL)
+            *failure = *error;
+        self->failure = failure != NULL ? failure : &no_memory;
     }
-    self->failure = weir_alloc(sizeof *self->failure);
-    if (self->failure != NULL)
-        *self->failure = *error;
-    else
-        self->is_input_ended = self->is_output_ended = true; /* nothing comes of it any more */
 }
 
-/* Without memory for the words, at least that it failed. */
 static weir_decoded tell_failure(weir_ctx *ctx, tls *self)
 {
     weir_decoded decoded = refuse(ctx, self->failure);

@@ -127,7 +127,7 @@ static bool read_message(span message, char host[256])
 /* 0: its length is not there yet. */
 static size_t message_length(const weir_tls_hello *hello)
 {
-    uint32_t begin;
+    uint32_t begin = 0;
     if (weir_buf_readable(hello->message) < MESSAGE_HEADER)
         return 0;
     weir_buf_get_u32(hello->message, 0, &begin);
@@ -138,7 +138,7 @@ static size_t message_length(const weir_tls_hello *hello)
 static weir_tls_hello_state add_record(weir_tls_hello *hello, const weir_buf *in, size_t index,
                                        size_t length, size_t most, weir_error *error)
 {
-    uint8_t type;
+    uint8_t type = 0;
     if (hello->message == NULL)
         hello->message = weir_buf_new(length);
     uint8_t *room = hello->message != NULL ? weir_buf_write_ptr(hello->message, length) : NULL;
