@@ -366,6 +366,73 @@ static void reloading_goes_on_beside_handshakes(void **state)
     town_close(&self);
 }
 
+/* What cannot encrypt is taken out of the pipeline, and nothing goes out in the clear meanwhile. */
+typedef struct leaker {
+    weir_tls tls;
+    weir_group *group;
+} leaker;
+
+static void leaker_on_active(weir_ctx *ctx)
+{
+    weir_ctx_write_and_flush(ctx, weir_buf_msg(weir_buf_from("secret", 6)), NULL);
+    weir_ctx_fire_active(ctx);
+}
+
+static void leaker_on_error(weir_ctx *ctx, const weir_error *error)
+{
+    (void)ctx, (void)error;
+}
+
+static const weir_handler_type leaking = { .name = "leaking",
+                                           .on_active = leaker_on_active,
+                                           .on_error = leaker_on_error };
+
+static int init_leaker(weir_channel *channel, void *arg)
+{
+    leaker *self = arg;
+    int code = add_tls(channel, &self->tls, self->group);
+    if (code == 0)
+        code = weir_pipeline_add_last(weir_channel_pipeline(channel), "leaking", &leaking, NULL);
+    weir_channel_write_and_flush(channel, weir_buf_msg(weir_buf_from("secret", 6)), NULL);
+    return code;
+}
+
+static void nothing_goes_out_in_the_clear(void **state)
+{
+    weir_group *others = new_group_of(1), *clients = loops_of(*state, 1);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t length = sizeof name;
+    assert_int_equal(bind(listener, (struct sockaddr *)&name, length), 0);
+    assert_int_equal(listen(listener, 10), 0);
+    getsockname(listener, (struct sockaddr *)&name, &length);
+    for (int i = 0; i < 40; i++) {
+        leaker self = { .group = i % 2 == 0 ? others : NULL }; /* without a context */
+        weir_client_config config = { .group = clients, .init = init_leaker, .arg = &self };
+        weir_channel *channel = NULL;
+        char address[32], heard[16];
+        snprintf(address, sizeof address, "127.0.0.1:%u", ntohs(name.sin_port));
+        harness_log_begin(WEIR_LOG_ERROR);
+        int code = weir_client_connect(&channel, &config, address, NULL);
+        if (code == 0) {
+            int fd = accept(listener, NULL, NULL);
+            assert_int_equal(recv(fd, heard, sizeof heard, 0) > 0, 0);
+            close(fd);
+            close_and_wait(channel);
+        }
+        harness_log_end();
+        struct pollfd left = { .fd = listener, .events = POLLIN };
+        while (poll(&left, 1, 0) > 0) { /* of those that were closed before they were told of */
+            int fd = accept(listener, NULL, NULL);
+            assert_int_equal(recv(fd, heard, sizeof heard, 0) > 0, 0);
+            close(fd);
+        }
+    }
+    close(listener);
+    end_group(clients);
+    end_group(others);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +443,7 @@ int main(void)
         epoll_only(the_loops_end_meanwhile),
         each_backend(executors_that_have_ended_refuse),
         epoll_only(reloading_goes_on_beside_handshakes),
+        each_backend(nothing_goes_out_in_the_clear),
     };
     return cmocka_run_group_tests(tests, pair_warm_up, NULL);
 }
