@@ -23,8 +23,9 @@ WEIR_BEGIN_DECLS
  */
 
 /** How a connection is encrypted: the handler's argument. It is copied when the handler is added,
- * which inside an initializer is before the call returns, and else when the channel is registered.
- */
+ * which inside an initializer is before the call returns, and else when the channel is registered;
+ * for a handler with a group of its own it is when that gets to it, so it must be there until the
+ * channel is active. */
 typedef struct weir_tls {
     weir_tls_context *context; /* required; kept as long as the handler is there */
 

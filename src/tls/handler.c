@@ -520,10 +520,10 @@ static uint16_t server_port(weir_ctx *ctx, const tls *self)
 
 static void begin(weir_ctx *ctx, tls *self)
 {
-    const weir_tls_peer peer = { .host = self->host, .port = server_port(ctx, self) };
     weir_error error;
     if (self->phase != WAITING)
         return;
+    const weir_tls_peer peer = { .host = self->host, .port = server_port(ctx, self) };
     self->phase = SHAKING;
     int code = weir__tls_engine_new(&self->engine, self->context, &peer, &error);
     if (code == 0 && self->handshake_ms > 0 &&
@@ -563,8 +563,6 @@ static int check(const weir_tls *config, weir_error *error)
 
 static int set_up(weir_ctx *ctx, tls *self, const weir_tls *config)
 {
-    static const weir_decoder_type type = { .decode = decode, .give = give };
-    weir_decoder_init(&self->decoder, &type);
     weir_decoder_set_max_message(&self->decoder, MOST_RACED);
     self->timer.fire = on_time;
     self->handshake_ms = config->handshake_ms == 0 ? HANDSHAKE_MS : config->handshake_ms;
@@ -586,17 +584,31 @@ static int set_up(weir_ctx *ctx, tls *self, const weir_tls *config)
                                  weir_promise_retain(self->handshake));
 }
 
+/* On an executor of its own it stays, and refuses what is written, which may be on its way. */
+static void give_up(weir_ctx *ctx, tls *self, const weir_error *error)
+{
+    self->phase = OVER;
+    self->decoder.is_over = true;
+    if (weir__tls_is_on_loop(ctx)) {
+        weir__tls_give_up(ctx, error->code, error->message);
+        return;
+    }
+    weir_ctx_fire_error(ctx, error);
+    weir_ctx_close(ctx, NULL);
+}
+
 static void tls_added(weir_ctx *ctx)
 {
+    static const weir_decoder_type type = { .decode = decode, .give = give };
     tls *self = weir_ctx_state(ctx);
     const weir_tls *config = weir_ctx_arg(ctx);
     weir_error error;
+    weir_decoder_init(&self->decoder, &type);
     int code = check(config, &error);
     if (code == 0 && (code = set_up(ctx, self, config)) < 0)
         weir_error_set(&error, code, "tls", "no memory for TLS");
     if (code < 0) {
-        self->phase = OVER;
-        weir__tls_give_up(ctx, code, error.message);
+        give_up(ctx, self, &error);
         return;
     }
     if (!weir_channel_is_active(weir_ctx_channel(ctx)))
@@ -641,7 +653,7 @@ static void tls_removed(weir_ctx *ctx)
 {
     tls *self = weir_ctx_state(ctx);
     bool is_open = weir_channel_is_active(weir_ctx_channel(ctx));
-    if (self->decoder.type == NULL || self->context == NULL) {
+    if (self->context == NULL) {
         drop_all(ctx, self, WEIR_ECLOSED); /* it never began */
         return;
     }

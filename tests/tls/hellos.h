@@ -67,7 +67,8 @@ static inline void hello_build(hello *to, const uint8_t *extensions, size_t leng
     message[at++] = 0, message[at++] = 2; /* ciphers */
     message[at++] = 0x13, message[at++] = 1;
     message[at++] = 1, message[at++] = 0; /* compressions */
-    memcpy(message + at, extensions, length);
+    if (length > 0)
+        memcpy(message + at, extensions, length);
     at += length;
     message[2] = (uint8_t)((at - 4) >> 8), message[3] = (uint8_t)(at - 4);
     to->length = 0;

@@ -851,6 +851,39 @@ static void what_was_good_comes_before_what_was_not(void **state)
     duel_end(self, WEIR_ETLS_RECORD);
 }
 
+/* That something was wrong is told also without memory for the words: it is no good end. */
+static void what_was_not_good_is_told_without_memory(void **state)
+{
+    (void)state;
+    unsigned count = 1;
+    for (unsigned nth = 1; nth <= count; nth++) {
+        duel *self = duel_begin(0);
+        uint8_t both[512];
+        size_t length, more;
+        char heard[64];
+        raw_say(&self->enemy, "good");
+        memcpy(both, last_record(&self->enemy, &length), 64);
+        raw_say(&self->enemy, "bad");
+        memcpy(both + length, last_record(&self->enemy, &more), 64);
+        both[length + more - 1] ^= 1;
+        weir_buf *buf = weir_buf_from(both, length + more);
+        harness_log_begin(WEIR_LOG_ERROR);
+        harness_fail_nth("alloc", nth, -ENOMEM);
+        weir_embedded_write_inbound(self->server.embedded, &buf->msg);
+        count = harness_fail_end() + 1; /* and once with all of it there */
+        harness_log_end();
+        weir_embedded_advance(self->server.embedded, WEIR_SECONDS(20));
+        if (strstr(self->seen.text, "WEIR_ETLS_RECORD inactive") == NULL &&
+            strstr(self->seen.text, "ENOMEM inactive") == NULL)
+            fail_msg("%u: %s", nth, self->seen.text);
+        assert_false(weir_channel_is_open(weir_embedded_channel(self->server.embedded)));
+        pair_heard(&self->server, heard, sizeof heard);
+        while (weir_embedded_take_error(self->server.embedded, NULL))
+            continue;
+        duel_end(self, 0);
+    }
+}
+
 static void renegotiation_is_refused(void **state)
 {
     duel *self = duel_begin(TLS1_2_VERSION);
@@ -1015,6 +1048,7 @@ int main(void)
         weir_case(what_was_put_before_the_switch_is_refused),
         weir_case(a_garbled_record_is_refused),
         weir_case(what_was_good_comes_before_what_was_not),
+        weir_case(what_was_not_good_is_told_without_memory),
         weir_case(renegotiation_is_refused),
         weir_case(a_server_cannot_ask_for_it_either),
         weir_case(a_fatal_alert_ends_an_open_connection),
