@@ -159,9 +159,9 @@ static void send_last_words(weir_ctx *ctx, tls *self)
 static void tls_on_error(weir_ctx *ctx, const weir_error *error)
 {
     tls *self = weir_ctx_state(ctx);
-    if (self->phase == SHAKING && !weir_future_is_done(weir_promise_future(self->handshake)))
-        weir_promise_fail_with(self->handshake, error);
     if (self->decoder.is_over && self->phase != OVER) {
+        if (self->phase == SHAKING && !weir_future_is_done(weir_promise_future(self->handshake)))
+            weir_promise_fail_with(self->handshake, error);
         self->phase = OVER;
         send_last_words(ctx, self);
         let_go(ctx, self, error->code);

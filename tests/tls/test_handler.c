@@ -262,6 +262,20 @@ static void events_come_in_their_order(void **state)
     pair_finish(&both);
 }
 
+static void the_errors_of_others_do_not_end_a_handshake(void **state)
+{
+    pair both = { 0 };
+    (void)state;
+    pair_begin(&both);
+    weir_pipeline_fire_error(weir_channel_pipeline(weir_embedded_channel(both.server.embedded)),
+                             -EILSEQ, "another's");
+    weir_embedded_run(both.server.embedded);
+    pair_expect_error(&both.server, -EILSEQ);
+    pair_shake(&both);
+    pair_say(&both, &both.client, "hello");
+    pair_finish(&both);
+}
+
 /* Without what it needs ------------------------------------------------------------------------ */
 
 /* What is behind TLS says a secret at once: it must not go out, and nobody may come in. */
@@ -1025,6 +1039,7 @@ int main(void)
         weir_case(an_alert_ends_it),
         weir_case(another_host_is_refused),
         weir_case(events_come_in_their_order),
+        weir_case(the_errors_of_others_do_not_end_a_handshake),
         weir_case(without_tls_nothing_goes_out),
         weir_case(what_waits_is_bounded),
         weir_case(what_is_not_flushed_waits_on),

@@ -6,6 +6,7 @@
 #include "bootstrap/servers.h"
 
 #include <weir/client.h>
+#include <weir/sim.h>
 
 #include <string.h>
 
@@ -433,6 +434,53 @@ static void nothing_goes_out_in_the_clear(void **state)
     end_group(others);
 }
 
+/* The network is slow and cuts as it likes; no thread, and no time but the simulation's. */
+static void an_echo_over_the_simulated_network(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        town self = { .place = ON_LOOP };
+        caller by;
+        weir_sim *sim;
+        weir_sim_host *here, *there;
+        self.contexts[0] = pair_server_context(NULL);
+        self.contexts[1] = pair_client_context(NULL);
+        self.tls.context = self.contexts[0];
+        weir_sim_config config = { .seed = seed,
+                                   .link.jitter_ns = WEIR_MS(5),
+                                   .short_read = 0.5,
+                                   .short_write = 0.5,
+                                   .reorder = 0.3,
+                                   .interrupt = 0.1 };
+        assert_int_equal(weir_sim_new(&sim, &config, NULL), 0);
+        assert_int_equal(weir_sim_add_host(sim, &there, "server", "10.0.0.1"), 0);
+        assert_int_equal(weir_sim_add_host(sim, &here, "client", "10.0.0.2"), 0);
+        assert_int_equal(weir_sim_add_group(there, &self.loops, NULL, NULL), 0);
+        assert_int_equal(weir_sim_add_group(here, &self.clients, NULL, NULL), 0);
+        weir_server_config served = { .workers = self.loops,
+                                      .init_child = init_child,
+                                      .arg = &self };
+        assert_int_equal(weir_server_listen(&self.server, &served, ":443", NULL), 0);
+        snprintf(self.address, sizeof self.address, "server:443");
+        weir_channel *channel = town_call(&self, &by);
+        say_much(channel, 300000);
+        weir_sim_run(sim, WEIR_SECONDS(60));
+        assert_int_equal(atomic_load(&by.last_error), 0);
+        assert_int_equal(atomic_load(&by.heard), 300000);
+        assert_int_equal(atomic_load(&by.wrong), 0);
+        weir_channel_close(channel, NULL);
+        weir_sim_run(sim, WEIR_SECONDS(10));
+        assert_int_equal(atomic_load(&self.inactives), 1);
+        assert_int_equal(atomic_load(&self.errors), 0);
+        weir_channel_release(channel);
+        weir_channel_release(self.accepted);
+        weir_server_release(self.server);
+        weir_sim_free(sim);
+        weir_tls_context_release(self.contexts[0]);
+        weir_tls_context_release(self.contexts[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -444,6 +492,7 @@ int main(void)
         each_backend(executors_that_have_ended_refuse),
         epoll_only(reloading_goes_on_beside_handshakes),
         each_backend(nothing_goes_out_in_the_clear),
+        weir_case(an_echo_over_the_simulated_network),
     };
     return cmocka_run_group_tests(tests, pair_warm_up, NULL);
 }
