@@ -106,7 +106,7 @@ static int seal_run(sealing *self, const uint8_t *bytes, size_t length)
 static int seal_bytes(sealing *self, const weir_buf *buf)
 {
     struct iovec runs[RUNS];
-    size_t index = weir_buf_reader(buf), left = weir_buf_readable(buf), covered;
+    size_t index = weir_buf_reader(buf), left = weir_buf_readable(buf), covered = 0;
     bool is_alone = self->gathered == NULL && self->plain->list == NULL;
     int code = 0;
     while (left > 0 && code == 0) {
