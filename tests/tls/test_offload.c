@@ -243,7 +243,7 @@ static void echo_over(const backend *io, place where, const char *address)
     town_close(&self);
 }
 
-static void an_echo_over_sockets(void **state)
+static void s133_an_echo_over_sockets(void **state)
 {
     for (place where = ON_LOOP; where <= ALL_ELSEWHERE; where++)
         echo_over(*state, where, "127.0.0.1:0");
@@ -484,7 +484,7 @@ static void an_echo_over_the_simulated_network(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        each_backend(an_echo_over_sockets),
+        each_backend(s133_an_echo_over_sockets),
         each_backend(an_echo_in_the_process),
         each_backend(an_echo_over_a_path),
         each_backend(something_happens_meanwhile),
