@@ -26,11 +26,16 @@ enum {
     WEIR_URING_DEFER = 64,       /* and does the kernel's work when it asks for results */
     WEIR_URING_COOPERATE = 128,  /* or at least is not interrupted for it */
     WEIR_URING_REGISTERED = 256, /* the ring's descriptor is looked up once */
-    WEIR_URING_ALL = 511,
+    WEIR_URING_ENDS = 512,       /* what stays armed tells an end that came with data */
+    WEIR_URING_ALL = 1023,
 };
 
 /* What is there, found out once: a set of these, or negative, as weir__uring_check says. */
 int weir__uring_features(weir_sys *sys);
+
+/* Whether a receive that stays armed tells of an end that came at once with data, which kernels of
+ * before 2026 forget: 1, 0, or why that cannot be found out. */
+int weir__uring_tells_ends(weir_sys *sys);
 
 /* For tests: hides features from backends that are opened from now on. */
 void weir__uring_hide(unsigned features);
@@ -98,6 +103,7 @@ enum {
     WEIR_OP_ASKED = 16,    /* the kernel was asked to end it, and has not answered */
     WEIR_OP_ENDED = 32,    /* it did end it, and the answer is still to come */
     WEIR_OP_WAITS = 64,    /* it is a send that waits for room */
+    WEIR_OP_FRESH = 128,   /* it is a receive that has received nothing yet */
 };
 
 static inline weir_uring *weir__uring_of(weir_io *io)

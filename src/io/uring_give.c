@@ -41,7 +41,7 @@ static void prepare_receive(weir_uring *self, struct io_uring_sqe *entry, const 
 {
     weir__io_count(&self->base.base.counters->receives);
     io_uring_prep_recv(entry, op->file->fd, NULL, 0, 0);
-    if (op->is_multishot)
+    if (op->is_multishot && self->features & WEIR_URING_ENDS)
         entry->ioprio |= IORING_RECV_MULTISHOT;
     entry->flags |= IOSQE_BUFFER_SELECT;
     entry->buf_group = BUFFER_GROUP;
@@ -96,7 +96,7 @@ static int begin(weir_uring *self, weir_io_op *op, struct io_uring_sqe *entry)
 {
     uint8_t bit = weir__op_is_out(op) ? WEIR_FILE_WRITABLE : WEIR_FILE_READABLE;
     entry->user_data = weir__uring_name_of(op);
-    op->state = WEIR_OP_AT_KERNEL;
+    op->state = WEIR_OP_AT_KERNEL | (op->kind == WEIR_IO_RECEIVE ? WEIR_OP_FRESH : 0);
     op->file->withheld |= bit;
     op->file->bits &= (uint8_t)~bit;
     self->buffers.users += weir__uring_needs_buffers(op);

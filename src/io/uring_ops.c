@@ -155,12 +155,14 @@ static void end_armed(weir_uring *self, weir_io_op *op, int code)
         return;
     unsigned state = take_back(self, op);
     bool has_more = weir__kept_has(op->file);
+    bool is_error = code < 0 && code != -ECANCELED && code != -ENOBUFS && code != -EINTR &&
+                    !is_refusal(code);
+    if (is_error && has_more)
+        op->file->kept_code = code; /* behind what is kept */
     if (state & WEIR_OP_CANCELLED) {
-        bool is_error = code < 0 && code != -ENOBUFS && code != -EINTR && !is_refusal(code);
-        if (is_error && code != -ECANCELED && has_more)
-            op->file->kept_code = code;
         finish_in(self, op, is_error && !has_more ? code : -ECANCELED);
-    } else if (state & WEIR_OP_PAUSED || code > 0 || code == -EINTR) {
+    } else if (has_more || code > 0 || code == -EINTR ||
+               (state & WEIR_OP_PAUSED && code == -ECANCELED)) {
         go_on(self, op);
     } else if (is_refusal(code)) {
         refuse(self, op);
@@ -176,12 +178,34 @@ static int run_out(weir_uring *self)
     return weir__uring_buffers_fill(self) ? -EINTR : -ENOMEM;
 }
 
+/* So that it goes on anew when it has ended. */
+static void pause_op(weir_uring *self, weir_io_op *op)
+{
+    op->state |= WEIR_OP_PAUSED;
+    weir__uring_ask_end(self, op);
+}
+
+/* When data and the end, or an error, come just as the kernel begins to wait for the first of them,
+ * it tells the data and forgets the rest. Asked anew, it tells. */
+static void look_for_end(weir_uring *self, weir_io_op *op, unsigned flags)
+{
+    weir_sys *sys = self->base.base.sys;
+    struct pollfd end = { .fd = op->file->fd, .events = POLLRDHUP };
+    bool is_first = op->state & WEIR_OP_FRESH;
+    op->state &= (uint8_t)~WEIR_OP_FRESH;
+    if (!is_first || !(flags & IORING_CQE_F_MORE) || flags & IORING_CQE_F_SOCK_NONEMPTY)
+        return;
+    if (!(op->state & WEIR_OP_CANCELLED) && sys->poll(sys, &end, 1, 0) != 0)
+        pause_op(self, op);
+}
+
 static void complete_receive(weir_uring *self, weir_io_op *op, int code, unsigned flags)
 {
     if (flags & IORING_CQE_F_BUFFER && code > 0) {
         unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
         weir_buf *buf = weir__uring_buffers_take(self, number, (size_t)code);
         weir_io_result result = { .code = code, .is_armed = op->is_multishot, .buf = buf };
+        look_for_end(self, op, flags);
         if (op->state & WEIR_OP_CANCELLED) {
             weir__kept_add(op->file, buf);
         } else {
@@ -251,12 +275,6 @@ static void keep_descriptor(weir_uring *self, weir_io_op *op, int fd)
 
 /* A burst does not outrun the loop: after a batch the kernel shall stop, and what came by then is
  * told in the next turns. */
-static void pause_op(weir_uring *self, weir_io_op *op)
-{
-    op->state |= WEIR_OP_PAUSED;
-    weir__uring_ask_end(self, op);
-}
-
 static void complete_accept(weir_uring *self, weir_io_op *op, int code, unsigned flags)
 {
     bool has_more = flags & IORING_CQE_F_MORE;

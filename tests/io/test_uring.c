@@ -197,6 +197,56 @@ static void an_end_that_was_not_found_is_asked_for_again(void)
     end_pair(&a, peer);
 }
 
+/* After its first data it is looked for an end that the kernel may have missed. What looks like one
+ * makes it begin anew, which costs nobody a byte, the end or the reason. */
+static void what_begins_anew_loses_nothing(void)
+{
+    for (int is_reset = 0; is_reset <= 1; is_reset++) {
+        owner a = { .name = "a" };
+        int peer = own_server_end(&a);
+        receive_always(&a);
+        turn();
+        harness_fail_nth("poll", 1, -EINTR);
+        write_all(peer, "one", 3);
+        TURN_UNTIL(a.received_length == 3);
+        assert_int_equal(harness_fail_end(), 1);
+        write_all(peer, "two", 3);
+        TURN_UNTIL(a.received_length == 6);
+        assert_received(&a, "onetwo", 6);
+        assert_int_equal(a.in.finals, 0);
+        if (is_reset)
+            reset(peer);
+        else
+            close(peer);
+        TURN_UNTIL(a.in.finals == 1);
+        assert_int_equal(a.in.last, is_reset ? -ECONNRESET : 0);
+        disown(&a);
+    }
+}
+
+/* It is on its way to begin anew when the end comes. */
+static void what_ends_while_it_begins_anew_has_ended(void)
+{
+    for (int is_reset = 0; is_reset <= 1; is_reset++) {
+        owner a = { .name = "a" };
+        int peer = own_server_end(&a);
+        receive_always(&a);
+        turn();
+        write_all(peer, "last", 4);
+        wait_for(&a, POLLIN);
+        let_it_come();
+        if (is_reset)
+            reset(peer);
+        else
+            close(peer);
+        wait_for(&a, is_reset ? POLLHUP : POLLRDHUP);
+        TURN_UNTIL(a.in.finals == 1);
+        assert_received(&a, "last", 4);
+        assert_int_equal(a.in.last, is_reset ? -ECONNRESET : 0);
+        disown(&a);
+    }
+}
+
 /* The kernel lets go of what it polls before it is closed, not when it next gets to it. */
 static void what_is_closed_is_closed_at_once(void **state)
 {
@@ -558,6 +608,8 @@ int main(void)
         uring_case(an_error_behind_what_is_kept_is_not_lost),
         uring_case(what_is_cancelled_at_once_ends),
         uring_case(an_end_that_was_not_found_is_asked_for_again),
+        uring_case(what_begins_anew_loses_nothing),
+        uring_case(what_ends_while_it_begins_anew_has_ended),
         loop_cases(what_is_closed_is_closed_at_once),
         uring_case(a_burst_is_told_by_and_by),
         uring_case(connections_that_raced_a_cancel_are_told_next),

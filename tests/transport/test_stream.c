@@ -125,6 +125,25 @@ static void nothing_is_lost_before_the_end(void **state)
     }
 }
 
+/* Both come while the channel begins to read. With WEIR_LONG_TESTS often enough to meet every
+ * moment of that. */
+static void an_end_that_comes_with_the_data_is_told(void **state)
+{
+    (void)state;
+    int rounds = getenv("WEIR_LONG_TESTS") != NULL ? 200000 : 500;
+    for (int i = 0; i < rounds; i++) {
+        record seen = { 0 };
+        int peer;
+        weir_channel *channel = pair_with(i % 4 == 0 ? TCP : UNIX, &seen, &peer);
+        assert_int_equal(send(peer, "last", 4, MSG_NOSIGNAL), 4);
+        shutdown(peer, SHUT_WR);
+        wait_for_close(channel);
+        assert_int_equal(atomic_load(&seen.bytes), 4);
+        weir_channel_release(channel);
+        close(peer);
+    }
+}
+
 static void s111_half_closed_it_still_answers(void **state)
 {
     (void)state;
@@ -922,6 +941,7 @@ int main(void)
         socket_cases(s109_one_completion_for_each_batch),
         socket_cases(s110_the_end_of_the_stream_closes),
         socket_cases(nothing_is_lost_before_the_end),
+        socket_cases(an_end_that_comes_with_the_data_is_told),
         socket_cases(s111_half_closed_it_still_answers),
         socket_cases(s111_without_the_option_it_closes),
         socket_cases(it_reads_on_after_its_own_end),
