@@ -26,8 +26,7 @@ enum {
     WEIR_URING_DEFER = 64,       /* and does the kernel's work when it asks for results */
     WEIR_URING_COOPERATE = 128,  /* or at least is not interrupted for it */
     WEIR_URING_REGISTERED = 256, /* the ring's descriptor is looked up once */
-    WEIR_URING_ENDS = 512,       /* what stays armed tells an end that came with data */
-    WEIR_URING_ALL = 1023,
+    WEIR_URING_ALL = 511,
 };
 
 /* What is there, found out once: a set of these, or negative, as weir__uring_check says. */
@@ -78,6 +77,7 @@ typedef struct weir_uring {
     weir_io_op *uncancelled; /* there was no room to ask the kernel, linked by next_ended */
     weir_io_op *batch;       /* what told data last, and its batch is open */
     unsigned batch_count;
+    bool waits_for_more; /* the kernel does, of a receive: it has told all that was there */
 
     /* What was gathered to be sent since the last entry into the kernel. */
     unsigned piece_count, header_count;
@@ -103,7 +103,7 @@ enum {
     WEIR_OP_ASKED = 16,    /* the kernel was asked to end it, and has not answered */
     WEIR_OP_ENDED = 32,    /* it did end it, and the answer is still to come */
     WEIR_OP_WAITS = 64,    /* it is a send that waits for room */
-    WEIR_OP_FRESH = 128,   /* it is a receive that has received nothing yet */
+    WEIR_OP_FRESH = 128,   /* it is a receive, and nobody has looked for its end */
 };
 
 static inline weir_uring *weir__uring_of(weir_io *io)

@@ -41,7 +41,7 @@ static void prepare_receive(weir_uring *self, struct io_uring_sqe *entry, const 
 {
     weir__io_count(&self->base.base.counters->receives);
     io_uring_prep_recv(entry, op->file->fd, NULL, 0, 0);
-    if (op->is_multishot && self->features & WEIR_URING_ENDS)
+    if (op->is_multishot)
         entry->ioprio |= IORING_RECV_MULTISHOT;
     entry->flags |= IOSQE_BUFFER_SELECT;
     entry->buf_group = BUFFER_GROUP;

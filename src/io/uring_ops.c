@@ -92,14 +92,36 @@ static void refuse(weir_uring *self, weir_io_op *op)
 
 /* Batches -------------------------------------------------------------------------------------- */
 
+/* So that it goes on anew when it has ended. */
+static void pause_op(weir_uring *self, weir_io_op *op)
+{
+    op->state |= WEIR_OP_PAUSED;
+    weir__uring_ask_end(self, op);
+}
+
+/* When data and the end, or an error, come just as the kernel begins to wait for the first of them,
+ * it tells the data and forgets the rest. Asked anew, it tells. */
+static void look_for_end(weir_uring *self, weir_io_op *op)
+{
+    weir_sys *sys = self->base.base.sys;
+    struct pollfd end = { .fd = op->file->fd, .events = POLLRDHUP };
+    if (!(op->state & WEIR_OP_FRESH) || !self->waits_for_more)
+        return;
+    op->state &= (uint8_t)~WEIR_OP_FRESH;
+    if (!(op->state & WEIR_OP_CANCELLED) && sys->poll(sys, &end, 1, 0) != 0)
+        pause_op(self, op);
+}
+
 void weir__uring_end_batch(weir_uring *self)
 {
     weir_io *base = &self->base.base;
     weir_io_op *op = self->batch;
     self->batch = NULL;
     self->batch_count = 0;
-    if (op != NULL && base->current != NULL)
+    if (op != NULL && base->current != NULL) {
+        look_for_end(self, op);
         weir__op_end_batch(op);
+    }
     base->current = NULL;
 }
 
@@ -178,39 +200,19 @@ static int run_out(weir_uring *self)
     return weir__uring_buffers_fill(self) ? -EINTR : -ENOMEM;
 }
 
-/* So that it goes on anew when it has ended. */
-static void pause_op(weir_uring *self, weir_io_op *op)
-{
-    op->state |= WEIR_OP_PAUSED;
-    weir__uring_ask_end(self, op);
-}
-
-/* When data and the end, or an error, come just as the kernel begins to wait for the first of them,
- * it tells the data and forgets the rest. Asked anew, it tells. */
-static void look_for_end(weir_uring *self, weir_io_op *op, unsigned flags)
-{
-    weir_sys *sys = self->base.base.sys;
-    struct pollfd end = { .fd = op->file->fd, .events = POLLRDHUP };
-    bool is_first = op->state & WEIR_OP_FRESH;
-    op->state &= (uint8_t)~WEIR_OP_FRESH;
-    if (!is_first || !(flags & IORING_CQE_F_MORE) || flags & IORING_CQE_F_SOCK_NONEMPTY)
-        return;
-    if (!(op->state & WEIR_OP_CANCELLED) && sys->poll(sys, &end, 1, 0) != 0)
-        pause_op(self, op);
-}
-
 static void complete_receive(weir_uring *self, weir_io_op *op, int code, unsigned flags)
 {
     if (flags & IORING_CQE_F_BUFFER && code > 0) {
         unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
         weir_buf *buf = weir__uring_buffers_take(self, number, (size_t)code);
         weir_io_result result = { .code = code, .is_armed = op->is_multishot, .buf = buf };
-        look_for_end(self, op, flags);
         if (op->state & WEIR_OP_CANCELLED) {
             weir__kept_add(op->file, buf);
         } else {
             if (!op->is_multishot)
                 take_back(self, op);
+            self->waits_for_more = flags & IORING_CQE_F_MORE &&
+                                   !(flags & IORING_CQE_F_SOCK_NONEMPTY);
             tell_data(self, op, &result);
             if (!result.is_armed)
                 return;

@@ -26,7 +26,6 @@ static const struct {
     { "defer", WEIR_URING_DEFER, -1 },                    /* 6.1 */
     { "cooperate", WEIR_URING_COOPERATE, -1 },            /* 5.19 */
     { "registered", WEIR_URING_REGISTERED, -1 },          /* 5.18 */
-    { "ends", WEIR_URING_ENDS, -1 },                      /* tried below */
     { "all", WEIR_URING_ALL, -1 },                        /* io_uring itself */
 };
 #define KNOWN (sizeof known / sizeof *known)
@@ -102,11 +101,10 @@ static int probe(weir_sys *sys)
         return ring;
     int features = (params.features & needed) == needed ? ask(sys, ring) : -ENOSYS;
     sys->close(sys, ring);
-    int tells_ends = features >= 0 && features & WEIR_URING_RECEIVE ? weir__uring_tells_ends(sys)
-                                                                    : 0;
-    if (tells_ends < 0)
-        return tells_ends;
-    return features >= 0 && tells_ends == 0 ? features & ~WEIR_URING_ENDS : features;
+    if (features < 0 || !(features & WEIR_URING_RECEIVE))
+        return features;
+    int tells_ends = weir__uring_tells_ends(sys);
+    return tells_ends < 0 ? tells_ends : tells_ends ? features : features & ~WEIR_URING_RECEIVE;
 }
 
 int weir__uring_features(weir_sys *sys)

@@ -134,7 +134,7 @@ static void an_end_that_comes_with_the_data_is_told(void **state)
     for (int i = 0; i < rounds; i++) {
         record seen = { 0 };
         int peer;
-        weir_channel *channel = pair_with(i % 4 == 0 ? TCP : UNIX, &seen, &peer);
+        weir_channel *channel = pair_with(i % 16 == 0 ? TCP : UNIX, &seen, &peer);
         assert_int_equal(send(peer, "last", 4, MSG_NOSIGNAL), 4);
         shutdown(peer, SHUT_WR);
         wait_for_close(channel);
