@@ -41,8 +41,8 @@ WEIR_API int weir_pipeline_add_after(weir_pipeline *pipeline, const char *base, 
                                      const weir_handler_type *type, void *arg);
 
 typedef enum weir_place {
+    WEIR_PLACE_LAST, /* what zero means, too */
     WEIR_PLACE_FIRST,
-    WEIR_PLACE_LAST,
     WEIR_PLACE_BEFORE,
     WEIR_PLACE_AFTER,
 } weir_place;
