@@ -3,6 +3,8 @@
  * then cleans up as any program would. */
 #include "torture/scenarios.h"
 
+#include "torture/tls.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,13 +54,7 @@ static void run_local(world *self)
 /* The server's handler is on an executor of its own, to which everything is carried. */
 static void run_lane(world *self)
 {
-    weir_group_config config = { .count = 1 };
-    if (!self->how.has_threads) {
-        config.is_manual = true;
-        config.clock = &self->clock.clock;
-    }
-    if (is_well(self))
-        note(self, weir_group_new_executors(&self->helpers, &config, NULL));
+    make_helpers(self);
     echo_over(self, "127.0.0.1:0");
 }
 
@@ -552,6 +548,10 @@ const scenario scenarios[] = {
     { "descriptors", "passing descriptors", run_descriptors, ON_ALL },
     { "relay", "a proxy in the kernel", run_relay, ON_EPOLL | ON_URING },
     { "datagram", "datagrams, and answers to them", run_datagram, ON_ALL },
+#ifdef WEIR_TORTURE_TLS
+    { "tls", "an echo over TLS, then one of a resumed session", run_tls, ON_ALL },
+    { "tls_offload", "handshakes on executors of their own", run_tls_offload, ON_ALL },
+#endif
     { 0 },
 };
 

@@ -89,6 +89,17 @@ void begin_world(world *self, const setting *how)
     }
 }
 
+void make_helpers(world *self)
+{
+    weir_group_config config = { .count = 1 };
+    if (!self->how.has_threads) {
+        config.is_manual = true;
+        config.clock = &self->clock.clock;
+    }
+    if (is_well(self))
+        note(self, weir_group_new_executors(&self->helpers, &config, NULL));
+}
+
 typedef void (*group_fn)(world *self, weir_group *group);
 
 static void visit(world *self, weir_group *group, group_fn fn)
@@ -170,7 +181,7 @@ static const weir_handler_type echo = {
     .on_error = close_on_error,
 };
 
-static int add_echo(weir_channel *channel, void *arg)
+int add_echo(weir_channel *channel, void *arg)
 {
     const world *self = arg;
     weir_handler_config config = { .name = "echo", .type = &echo, .group = self->helpers };

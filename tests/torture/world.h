@@ -77,6 +77,9 @@ bool wait_a_while(const world *self, weir_future *future, int64_t ms);
 #define wait_and_note(self, promise) wait_and_note_here(self, promise, __FILE__, __LINE__)
 void wait_and_note_here(world *self, weir_promise *promise, const char *file, int line);
 
+/* A group of plain executors. */
+void make_helpers(world *self);
+
 /* Ends all groups and waits for that. */
 void shut_down(world *self);
 
@@ -90,6 +93,9 @@ void serve_with(world *self, weir_server **server, weir_server_config *config, c
 void serve(world *self, const char *address);
 void serve_options(world *self, const char *address, const weir_option_value *options,
                    size_t option_count);
+
+/* An init_child function, with the world as its argument: what such a server's children have. */
+int add_echo(weir_channel *channel, void *world);
 
 /* Ends a server and what it has accepted. */
 void end_server(world *self, weir_server *server);
