@@ -38,6 +38,20 @@ static void handlers_are_added_where_asked(void **state)
     spy_end(embedded);
 }
 
+static void whoever_names_no_place_is_last(void **state)
+{
+    (void)state;
+    spy_entry entries[] = { { "a", &spy, NULL }, { 0 } };
+    weir_embedded *embedded = spy_open_unregistered(entries);
+    weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
+    weir_handler_config config = { .type = &spy, .name = "b" };
+    assert_int_equal(weir_pipeline_add(pipeline, &config, NULL), 0);
+    config = (weir_handler_config){ .type = &spy, .name = "f", .place = WEIR_PLACE_FIRST };
+    assert_int_equal(weir_pipeline_add(pipeline, &config, NULL), 0);
+    spy_expect_names(pipeline, "f, a, b");
+    spy_end(embedded);
+}
+
 static void names_are_checked(void **state)
 {
     (void)state;
@@ -736,6 +750,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         weir_case(handlers_may_leave_while_the_channel_moves),
         weir_case(handlers_are_added_where_asked),
+        weir_case(whoever_names_no_place_is_last),
         weir_case(names_are_checked),
         weir_case(null_is_refused_everywhere),
         weir_case(errors_name_what_is_wrong),
