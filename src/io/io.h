@@ -144,6 +144,7 @@ struct weir_io_file {
     weir_block *kept; /* the last of them, NULL: none */
     int kept_code;    /* what comes behind them, when it is negative */
     bool keeps_descriptors;
+    uint8_t end; /* whether the kernel was asked to tell of it: see io/uring_ends.c */
 };
 
 struct weir_io_op {

@@ -20,18 +20,6 @@
 
 /* Watching files ----------------------------------------------------------------------------- */
 
-/* What a file's poll is called: odd, so that it is no operation's address. */
-static uint64_t name_of_file(const weir_uring *self, const weir_io_file *file)
-{
-    uint64_t key = weir__slots_key(&self->slots, file);
-    return key >> 32 << 32 | (uint32_t)key << 1 | 1;
-}
-
-static uint64_t key_of(uint64_t name)
-{
-    return name >> 32 << 32 | (uint32_t)name >> 1;
-}
-
 /* A level is asked for again each time, edges come by themselves. */
 static int poll_file(weir_uring *self, weir_io_file *file)
 {
@@ -43,7 +31,7 @@ static int poll_file(weir_uring *self, weir_io_file *file)
         io_uring_prep_poll_add(entry, file->fd, weir__readiness_levels(weir__file_poll(file)));
     else
         io_uring_prep_poll_multishot(entry, file->fd, EDGES);
-    entry->user_data = name_of_file(self, file);
+    entry->user_data = weir__uring_file_name(self, file, WEIR_URING_FILE_POLL);
     return 0;
 }
 
@@ -60,7 +48,7 @@ static int uring_watch(weir_io *base, weir_io_file *file)
 }
 
 /* Without room it is done when the poll has something to say. */
-static void end_poll(weir_uring *self, uint64_t name)
+void weir__uring_end_poll(weir_uring *self, uint64_t name)
 {
     struct io_uring_sqe *entry = weir__uring_next(self);
     if (entry == NULL)
@@ -73,7 +61,7 @@ static void end_poll(weir_uring *self, uint64_t name)
 static void uring_unwatch(weir_io *base, weir_io_file *file)
 {
     weir_uring *self = weir__uring_of(base);
-    end_poll(self, name_of_file(self, file));
+    weir__uring_end_poll(self, weir__uring_file_name(self, file, WEIR_URING_FILE_POLL));
     weir__slots_renew(&self->slots, file);
 }
 
@@ -111,7 +99,7 @@ static void lose(weir_uring *self, weir_io_file *file, int code)
 /* A poll that has ended by itself: of a level it always does. */
 static void watch_again(weir_uring *self, uint64_t name)
 {
-    weir_io_file *file = weir__slots_find(&self->slots, key_of(name));
+    weir_io_file *file = weir__uring_file_of(self, name);
     if (file == NULL || !(file->bits & WEIR_FILE_WATCHED))
         return;
     int code = poll_file(self, file);
@@ -132,13 +120,13 @@ static int look_for_room(weir_uring *self, const weir_io_file *file, int events)
 
 static void complete_poll(weir_uring *self, uint64_t name, int code, unsigned flags)
 {
-    weir_io_file *file = weir__slots_find(&self->slots, key_of(name));
+    weir_io_file *file = weir__uring_file_of(self, name);
     bool has_more = flags & IORING_CQE_F_MORE;
     if (file == NULL) {
         if (code >= 0)
             weir__io_count(&self->base.base.counters->stale);
         if (has_more)
-            end_poll(self, name);
+            weir__uring_end_poll(self, name);
         return;
     }
     if (code < 0 && code != -ECANCELED) {
@@ -165,6 +153,7 @@ static int uring_attach(weir_io *base, weir_io_file *file, int fd)
 static void uring_detach(weir_io *base, weir_io_file *file)
 {
     weir_uring *self = weir__uring_of(base);
+    weir__uring_unwatch_end(self, file); /* by its name of now */
     weir__readiness_unwatch(&self->base, file);
     weir__slots_remove(&self->slots, file);
     weir__readiness_forget(&self->base, file);
@@ -173,7 +162,7 @@ static void uring_detach(weir_io *base, weir_io_file *file)
 /* The kernel holds what it polls: it has to let go, or closing would not close. */
 static void uring_close_file(weir_io *base, weir_io_file *file)
 {
-    bool is_polled = file->bits & WEIR_FILE_WATCHED;
+    bool is_polled = file->bits & WEIR_FILE_WATCHED || weir__uring_watches_end(file);
     uring_detach(base, file);
     weir__kept_drop(base->sys, file);
     if (is_polled)
@@ -230,8 +219,11 @@ static void uring_cancel(weir_io *base, weir_io_op *op)
         weir__readiness_cancel(base, op);
         return;
     }
+    weir__uring_forget_end(weir__uring_of(base), op);
     bool is_ending = op->state & (WEIR_OP_CANCELLED | WEIR_OP_PAUSED);
     op->state |= WEIR_OP_CANCELLED;
+    if (op->kind == WEIR_IO_RECEIVE)
+        weir__uring_unwatch_end(weir__uring_of(base), op->file);
     if (!is_ending)
         weir__uring_ask_end(weir__uring_of(base), op);
 }
@@ -277,7 +269,9 @@ static void uring_flush(weir_io *base)
 static void complete_one(weir_uring *self, const struct io_uring_cqe *result)
 {
     uint64_t name = result->user_data;
-    if (name % 2 == 1) {
+    if ((name & WEIR_URING_FILE_TAGS) == WEIR_URING_FILE_END) {
+        weir__uring_complete_file_end(self, name, result->res);
+    } else if (name % 2 == 1) {
         weir__uring_end_batch(self);
         complete_poll(self, name, result->res, result->flags);
     } else if (name == WEIR_URING_WAKE) {
@@ -315,6 +309,7 @@ static void complete_all(weir_uring *self)
         complete_one(self, &result);
     }
     weir__uring_end_batch(self);
+    weir__uring_review_ends(self);
     weir__uring_buffers_review(self);
     if (self->buffers.count < self->buffers.wanted)
         weir__uring_buffers_fill(self);
@@ -388,6 +383,7 @@ static void salvage(weir_uring *self)
 static void restore(weir_uring *self, weir_io_file *file)
 {
     bool is_lost = file->out != NULL && file->out->state & WEIR_OP_AT_KERNEL;
+    weir__uring_end_is_known(file); /* if it was not, the next receive asks again */
     if (file->in != NULL && file->in->state & WEIR_OP_AT_KERNEL)
         weir__uring_reclaim(self, file->in);
     if (is_lost)
@@ -404,7 +400,7 @@ static int uring_rebuild(weir_io *base)
     if (self->is_open)
         salvage(self);
     uring_close(base);
-    self->uncancelled = NULL;
+    self->uncancelled = self->told = NULL;
     self->piece_count = self->header_count = 0;
     int code = open_ring(self);
     if (code < 0)

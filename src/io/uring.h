@@ -32,10 +32,6 @@ enum {
 /* What is there, found out once: a set of these, or negative, as weir__uring_check says. */
 int weir__uring_features(weir_sys *sys);
 
-/* Whether a receive that stays armed tells of an end that came at once with data, which kernels of
- * before 2026 forget: 1, 0, or why that cannot be found out. */
-int weir__uring_tells_ends(weir_sys *sys);
-
 /* For tests: hides features from backends that are opened from now on. */
 void weir__uring_hide(unsigned features);
 
@@ -77,7 +73,8 @@ typedef struct weir_uring {
     weir_io_op *uncancelled; /* there was no room to ask the kernel, linked by next_ended */
     weir_io_op *batch;       /* what told data last, and its batch is open */
     unsigned batch_count;
-    bool waits_for_more; /* the kernel does, of a receive: it has told all that was there */
+    weir_io_op
+        *told; /* the kernel has told of their file's end in this turn; linked the same way */
 
     /* What was gathered to be sent since the last entry into the kernel. */
     unsigned piece_count, header_count;
@@ -86,13 +83,29 @@ typedef struct weir_uring {
 } weir_uring;
 
 /* What a submission is called. The others are operations by their address, or behind that when it
- * is about their end, and files by their slot: odd numbers. */
+ * is about their end, and files by their slot: odd numbers, so that they are no addresses. */
 enum {
     WEIR_URING_NOTHING = 2, /* nobody wants to know */
     WEIR_URING_WAKE = 4,
     WEIR_URING_END = 2, /* added to an operation's address */
     WEIR_URING_TAGS = 7,
+    WEIR_URING_FILE_POLL = 1, /* what is asked about a file */
+    WEIR_URING_FILE_END = 3,
+    WEIR_URING_FILE_TAGS = 3,
 };
+
+static inline uint64_t weir__uring_file_name(const weir_uring *self, const weir_io_file *file,
+                                             unsigned tag)
+{
+    uint64_t key = weir__slots_key(&self->slots, file);
+    return key >> 32 << 32 | (uint32_t)key << 2 | tag;
+}
+
+/* NULL when it is gone. */
+static inline weir_io_file *weir__uring_file_of(const weir_uring *self, uint64_t name)
+{
+    return weir__slots_find(&self->slots, name >> 32 << 32 | (uint32_t)name >> 2);
+}
 
 /* The state of an operation. */
 enum {
@@ -103,7 +116,7 @@ enum {
     WEIR_OP_ASKED = 16,    /* the kernel was asked to end it, and has not answered */
     WEIR_OP_ENDED = 32,    /* it did end it, and the answer is still to come */
     WEIR_OP_WAITS = 64,    /* it is a send that waits for room */
-    WEIR_OP_FRESH = 128,   /* it is a receive, and nobody has looked for its end */
+    WEIR_OP_TOLD = 128,    /* it is a receive, and the kernel has told of its file's end */
 };
 
 static inline weir_uring *weir__uring_of(weir_io *io)
@@ -195,10 +208,34 @@ int weir__uring_give(weir_uring *self, weir_io_op *op);
 /* A send that found no room is told when there is some, and given again. False: nobody can tell. */
 bool weir__uring_wait_for_room(weir_uring *self, weir_io_op *op);
 
+/* Takes a poll about a file back, by its name. */
+void weir__uring_end_poll(weir_uring *self, uint64_t name);
+
+/* The ends of what is received: uring_ends.c ------------------------------------------------------
+ */
+
+/* Has the kernel tell of the end beside a receive, before that is given. False: there is no room.
+ */
+bool weir__uring_watch_end(weir_uring *self, weir_io_file *file);
+
+/* Nobody wants to know any more; or it has come, and the kernel is done with it. */
+void weir__uring_unwatch_end(weir_uring *self, weir_io_file *file);
+void weir__uring_end_is_known(weir_io_file *file);
+bool weir__uring_watches_end(const weir_io_file *file);
+
+/* The kernel tells; and when all is told, a receive that has missed it begins anew, unless it has
+ * ended, or nobody wants it any more. */
+void weir__uring_complete_file_end(weir_uring *self, uint64_t name, int code);
+void weir__uring_forget_end(weir_uring *self, weir_io_op *op);
+void weir__uring_review_ends(weir_uring *self);
+
 /* What becomes of them: uring_ops.c ----------------------------------------------------------- */
 
 /* Gives one of the way in that is armed; when that fails it ends, or is the engine's. */
 void weir__uring_give_or_end(weir_uring *self, weir_io_op *op);
+
+/* One of the way in ends at the kernel, and goes on anew. */
+void weir__uring_pause(weir_uring *self, weir_io_op *op);
 
 /* Asks for the end of one; and asks for those again that there was no room for. */
 void weir__uring_ask_end(weir_uring *self, weir_io_op *op);

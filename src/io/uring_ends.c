@@ -1,72 +1,92 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether this kernel's receives, which stay armed, tell of an end that came at once with data. */
+/* The ends of what is received, which receives that stay armed may miss. */
+#include "io/ops.h"
 #include "io/uring.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <sys/socket.h>
 
-#define ENTRIES 4
-#define BUFFERS 2
-#define BUFFER_BYTES 16
+/*
+ * The kernel goes back to waiting when it has received all that was there, and trusts that whatever
+ * comes next wakes it. It has already been woken for an end that came with the data, in several
+ * ways: when both came before it looked (kernels before 2026), between its first look and the wait,
+ * or behind 128 other wake-ups. Then nobody hears of that end, or of a reset, ever.
+ *
+ * So beside each receive there is a poll for the end alone, which data do not wake. Mostly the
+ * receive has told everything by then, or in the same turn. When it has not, it begins anew, and
+ * finds the end.
+ */
+enum {
+    END_UNWATCHED,
+    END_WATCHED,
+    END_SEEN, /* once is enough, and what looks like an end for ever would be seen again and again
+               */
+};
 
-typedef struct end_trial {
-    weir_sys *sys;
-    int answer; /* as of weir__uring_tells_ends */
-} end_trial;
-
-/* A wake-up for data and one for the end, before the kernel has looked: an old one looks once,
- * finds the data, and waits on. So only what is deferred can be tried: the rest was before that. */
-static int try_out(weir_sys *sys, struct io_uring *ring, const int *sockets)
+bool weir__uring_watch_end(weir_uring *self, weir_io_file *file)
 {
-    char buffers[BUFFERS][BUFFER_BYTES];
-    struct __kernel_timespec at_once = { 0 };
-    struct io_uring_cqe *result;
-    struct io_uring_sqe *entry = io_uring_get_sqe(ring);
-    io_uring_prep_provide_buffers(entry, buffers, BUFFER_BYTES, BUFFERS, 0, 0);
-    entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
-    entry = io_uring_get_sqe(ring);
-    io_uring_prep_recv_multishot(entry, sockets[0], NULL, 0, 0);
-    entry->flags |= IOSQE_BUFFER_SELECT;
-    if (io_uring_submit_and_get_events(ring) != 2)
-        return 0;
-    int code = sys->send(sys, sockets[1], "", 1, MSG_NOSIGNAL);
-    if (code == 1)
-        code = sys->shutdown(sys, sockets[1], SHUT_WR);
-    if (code < 0)
-        return code;
-    io_uring_submit_and_wait_timeout(ring, &result, BUFFERS, &at_once, NULL);
-    return io_uring_cq_ready(ring) == 2 && ring->cq.cqes[0].res == 1 && ring->cq.cqes[1].res == 0;
+    if (file->end != END_UNWATCHED)
+        return true;
+    struct io_uring_sqe *entry = weir__uring_next(self);
+    if (entry == NULL)
+        return false;
+    io_uring_prep_poll_add(entry, file->fd, POLLRDHUP);
+    entry->user_data = weir__uring_file_name(self, file, WEIR_URING_FILE_END);
+    file->end = END_WATCHED;
+    return true;
 }
 
-static void *find_out(void *arg)
+bool weir__uring_watches_end(const weir_io_file *file)
 {
-    end_trial *self = arg;
-    int sockets[2];
-    struct io_uring ring;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0) {
-        self->answer = -errno;
-        return NULL;
-    }
-    if (io_uring_queue_init(ENTRIES, &ring,
-                            IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN) == 0) {
-        self->answer = try_out(self->sys, &ring, sockets);
-        io_uring_queue_exit(&ring);
-    }
-    self->sys->close(self->sys, sockets[0]);
-    self->sys->close(self->sys, sockets[1]);
-    return NULL;
+    return file->end == END_WATCHED;
 }
 
-/* By a thread of its own, as a ring is made: see uring_ring.c. */
-int weir__uring_tells_ends(weir_sys *sys)
+void weir__uring_unwatch_end(weir_uring *self, weir_io_file *file)
 {
-    const weir_thread_config config = { .name = "weir-ring", .cpu = WEIR_OFF };
-    end_trial trial = { .sys = sys };
-    pthread_t thread;
-    int code = sys->thread_create(sys, &thread, &config, find_out, &trial);
-    if (code < 0)
-        return code;
-    pthread_join(thread, NULL);
-    return trial.answer;
+    if (file->end != END_WATCHED)
+        return;
+    weir__uring_end_poll(self, weir__uring_file_name(self, file, WEIR_URING_FILE_END));
+    file->end = END_UNWATCHED;
+}
+
+void weir__uring_end_is_known(weir_io_file *file)
+{
+    if (file->end == END_WATCHED)
+        file->end = END_UNWATCHED;
+}
+
+/* One that was taken back says so, or was faster; then there may be another one by now, which is as
+ * good as this one. */
+void weir__uring_complete_file_end(weir_uring *self, uint64_t name, int code)
+{
+    weir_io_file *file = weir__uring_file_of(self, name);
+    if (file == NULL || code == -ECANCELED || file->end != END_WATCHED)
+        return;
+    weir_io_op *op = file->in;
+    file->end = END_SEEN;
+    self->base.base.news++;
+    if (op == NULL || op->kind != WEIR_IO_RECEIVE || op->state != WEIR_OP_AT_KERNEL)
+        return;
+    op->state |= WEIR_OP_TOLD;
+    op->next_ended = self->told;
+    self->told = op;
+}
+
+void weir__uring_forget_end(weir_uring *self, weir_io_op *op)
+{
+    weir_io_op **place = &self->told;
+    if (!(op->state & WEIR_OP_TOLD))
+        return;
+    while (*place != op)
+        place = &(*place)->next_ended;
+    *place = op->next_ended;
+    op->state &= (uint8_t)~WEIR_OP_TOLD;
+}
+
+void weir__uring_review_ends(weir_uring *self)
+{
+    while (self->told != NULL) {
+        weir_io_op *op = self->told;
+        weir__uring_forget_end(self, op);
+        weir__uring_pause(self, op);
+    }
 }

@@ -96,7 +96,7 @@ static int begin(weir_uring *self, weir_io_op *op, struct io_uring_sqe *entry)
 {
     uint8_t bit = weir__op_is_out(op) ? WEIR_FILE_WRITABLE : WEIR_FILE_READABLE;
     entry->user_data = weir__uring_name_of(op);
-    op->state = WEIR_OP_AT_KERNEL | (op->kind == WEIR_IO_RECEIVE ? WEIR_OP_FRESH : 0);
+    op->state = WEIR_OP_AT_KERNEL;
     op->file->withheld |= bit;
     op->file->bits &= (uint8_t)~bit;
     self->buffers.users += weir__uring_needs_buffers(op);
@@ -186,7 +186,9 @@ int weir__uring_give(weir_uring *self, weir_io_op *op)
     int code = ask_fault(op);
     if (code == 0 && weir__uring_needs_buffers(op) && self->buffers.wanted == 0)
         weir__uring_buffers_fill(self);
-    struct io_uring_sqe *entry = code == 0 ? weir__uring_next(self) : NULL;
+    bool is_watched = op->kind != WEIR_IO_RECEIVE || code < 0 ||
+                      weir__uring_watch_end(self, op->file);
+    struct io_uring_sqe *entry = code == 0 && is_watched ? weir__uring_next(self) : NULL;
     if (entry == NULL)
         return code < 0 ? code : -EAGAIN;
     prepare(self, entry, op);

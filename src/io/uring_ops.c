@@ -34,6 +34,12 @@ void weir__uring_ask_again(weir_uring *self)
         self->uncancelled = self->uncancelled->next_ended;
 }
 
+void weir__uring_pause(weir_uring *self, weir_io_op *op)
+{
+    op->state |= WEIR_OP_PAUSED;
+    weir__uring_ask_end(self, op);
+}
+
 /* It has ended before anybody could ask. */
 static void forget_to_ask(weir_uring *self, const weir_io_op *op)
 {
@@ -58,6 +64,7 @@ static bool waits_for_answer(weir_io_op *op, int code)
 /* The kernel is done with it: what its state was. */
 static unsigned take_back(weir_uring *self, weir_io_op *op)
 {
+    weir__uring_forget_end(self, op);
     unsigned state = op->state;
     uint8_t bit = weir__op_is_out(op) ? WEIR_FILE_WRITABLE : WEIR_FILE_READABLE;
     if (state & (WEIR_OP_CANCELLED | WEIR_OP_PAUSED))
@@ -81,6 +88,13 @@ static bool is_refusal(int code)
     return code == -EINVAL || code == -EOPNOTSUPP || code == -EAGAIN;
 }
 
+/* Whether it says what has become of the connection. */
+static bool is_error(int code)
+{
+    return code < 0 && code != -ECANCELED && code != -ENOBUFS && code != -EINTR &&
+           !is_refusal(code);
+}
+
 static void refuse(weir_uring *self, weir_io_op *op)
 {
     op->state = WEIR_OP_REFUSED;
@@ -92,36 +106,14 @@ static void refuse(weir_uring *self, weir_io_op *op)
 
 /* Batches -------------------------------------------------------------------------------------- */
 
-/* So that it goes on anew when it has ended. */
-static void pause_op(weir_uring *self, weir_io_op *op)
-{
-    op->state |= WEIR_OP_PAUSED;
-    weir__uring_ask_end(self, op);
-}
-
-/* When data and the end, or an error, come just as the kernel begins to wait for the first of them,
- * it tells the data and forgets the rest. Asked anew, it tells. */
-static void look_for_end(weir_uring *self, weir_io_op *op)
-{
-    weir_sys *sys = self->base.base.sys;
-    struct pollfd end = { .fd = op->file->fd, .events = POLLRDHUP };
-    if (!(op->state & WEIR_OP_FRESH) || !self->waits_for_more)
-        return;
-    op->state &= (uint8_t)~WEIR_OP_FRESH;
-    if (!(op->state & WEIR_OP_CANCELLED) && sys->poll(sys, &end, 1, 0) != 0)
-        pause_op(self, op);
-}
-
 void weir__uring_end_batch(weir_uring *self)
 {
     weir_io *base = &self->base.base;
     weir_io_op *op = self->batch;
     self->batch = NULL;
     self->batch_count = 0;
-    if (op != NULL && base->current != NULL) {
-        look_for_end(self, op);
+    if (op != NULL && base->current != NULL)
         weir__op_end_batch(op);
-    }
     base->current = NULL;
 }
 
@@ -177,12 +169,12 @@ static void end_armed(weir_uring *self, weir_io_op *op, int code)
         return;
     unsigned state = take_back(self, op);
     bool has_more = weir__kept_has(op->file);
-    bool is_error = code < 0 && code != -ECANCELED && code != -ENOBUFS && code != -EINTR &&
-                    !is_refusal(code);
-    if (is_error && has_more)
+    if (code == 0)
+        weir__uring_end_is_known(op->file);
+    if (is_error(code) && has_more)
         op->file->kept_code = code; /* behind what is kept */
     if (state & WEIR_OP_CANCELLED) {
-        finish_in(self, op, is_error && !has_more ? code : -ECANCELED);
+        finish_in(self, op, is_error(code) && !has_more ? code : -ECANCELED);
     } else if (has_more || code > 0 || code == -EINTR ||
                (state & WEIR_OP_PAUSED && code == -ECANCELED)) {
         go_on(self, op);
@@ -211,8 +203,6 @@ static void complete_receive(weir_uring *self, weir_io_op *op, int code, unsigne
         } else {
             if (!op->is_multishot)
                 take_back(self, op);
-            self->waits_for_more = flags & IORING_CQE_F_MORE &&
-                                   !(flags & IORING_CQE_F_SOCK_NONEMPTY);
             tell_data(self, op, &result);
             if (!result.is_armed)
                 return;
@@ -293,7 +283,7 @@ static void complete_accept(weir_uring *self, weir_io_op *op, int code, unsigned
             if (!result.is_armed)
                 return;
             if (has_more && self->batch == NULL && !(op->state & WEIR_OP_CANCELLED))
-                pause_op(self, op);
+                weir__uring_pause(self, op);
         }
         code = 1;
     }
@@ -385,7 +375,7 @@ void weir__uring_salvage(weir_uring *self, weir_io_op *op, int code, unsigned fl
         weir__kept_add(op->file, weir__uring_buffers_take(self, number, (size_t)code));
     } else if (op->kind == WEIR_IO_ACCEPT && code >= 0) {
         keep_descriptor(self, op, code);
-    } else if (code < 0 && code != -ECANCELED && code != -ENOBUFS && op->kind == WEIR_IO_RECEIVE) {
+    } else if (is_error(code) && op->kind == WEIR_IO_RECEIVE) {
         op->file->kept_code = code;
     }
 }
@@ -393,6 +383,8 @@ void weir__uring_salvage(weir_uring *self, weir_io_op *op, int code, unsigned fl
 void weir__uring_reclaim(weir_uring *self, weir_io_op *op)
 {
     unsigned state = take_back(self, op);
+    if (state & WEIR_OP_ENDED && is_error(op->code) && op->kind == WEIR_IO_RECEIVE)
+        op->file->kept_code = op->code;
     if (state & WEIR_OP_CANCELLED)
         weir__op_finish_later(&self->base.base, op, -ECANCELED);
     else if (!weir__op_is_out(op))

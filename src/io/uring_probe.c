@@ -101,10 +101,7 @@ static int probe(weir_sys *sys)
         return ring;
     int features = (params.features & needed) == needed ? ask(sys, ring) : -ENOSYS;
     sys->close(sys, ring);
-    if (features < 0 || !(features & WEIR_URING_RECEIVE))
-        return features;
-    int tells_ends = weir__uring_tells_ends(sys);
-    return tells_ends < 0 ? tells_ends : tells_ends ? features : features & ~WEIR_URING_RECEIVE;
+    return features;
 }
 
 int weir__uring_features(weir_sys *sys)
