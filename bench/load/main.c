@@ -30,7 +30,7 @@ static void print_help(void)
         "  --watch PID      what the server costs meanwhile: CPU, system calls, memory\n"
         "  --tls[=resumed]  over TLS 1.3 (AES-256-GCM, X25519), whoever the server is; resumed: "
         "as\n"
-        "                   soon as there is a session\n"
+        "                   soon as there are sessions\n"
         "  --json           print for programs\n"
         "  --help           this text\n");
 }

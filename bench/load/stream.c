@@ -13,12 +13,13 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-enum { SHAKE_MS = 10000 };
+enum { SHAKE_MS = 10000, MOST_SESSIONS = 1024 };
 
 static SSL_CTX *context; /* NULL: plain */
 static SSL **streams;    /* by descriptor */
 static size_t stream_count;
-static SSL_SESSION *last_session;
+static SSL_SESSION *sessions[MOST_SESSIONS]; /* to be resumed, each once: 1.3 wants it so */
+static size_t session_count;
 static load_tls_counts counts;
 
 static void fail(const char *what)
@@ -31,9 +32,19 @@ static void fail(const char *what)
 static int keep_session(SSL *ssl, SSL_SESSION *session)
 {
     (void)ssl;
-    SSL_SESSION_free(last_session);
-    last_session = session;
+    if (session_count == MOST_SESSIONS)
+        return 0;
+    sessions[session_count++] = session;
     return 1;
+}
+
+static void resume(SSL *ssl)
+{
+    if (session_count == 0)
+        return;
+    SSL_SESSION *session = sessions[--session_count];
+    SSL_set_session(ssl, session);
+    SSL_SESSION_free(session);
 }
 
 /* One of each is offered, so that all servers do the same work: those OpenSSL would agree on with
@@ -72,8 +83,7 @@ static SSL *stream_of(int fd)
         if (streams[fd] == NULL || SSL_set_fd(streams[fd], fd) != 1)
             fail("no stream");
         SSL_set_connect_state(streams[fd]);
-        if (last_session != NULL)
-            SSL_set_session(streams[fd], last_session);
+        resume(streams[fd]);
     }
     return streams[fd];
 }
