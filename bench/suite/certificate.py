@@ -15,9 +15,8 @@ class Certificate:
             subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                             "-days", "2", "-subj", "/CN=localhost", "-out", self.files[0], "-keyout", self.files[1]],
                            check=True, capture_output=True)
-        except BaseException:
-            self.__exit__()
-            raise
+        except (OSError, subprocess.CalledProcessError):
+            pass  # no server can read it then, and each is named as missing
         return self
 
     def __exit__(self, *_):
