@@ -210,6 +210,10 @@ static settings parse(int argc, char **argv)
             exit(2);
         }
     }
+    if ((self.certificate == NULL) != (self.key == NULL)) {
+        fprintf(stderr, "echo-weir: --cert and --key are wanted together\n");
+        exit(2);
+    }
     return self;
 }
 

@@ -105,6 +105,14 @@ void load_close(int fd);
 /* From now on all connections speak TLS, which verifies nothing. */
 void load_use_tls(bool is_resumed);
 
+/* Of the connections that are closed by now. */
+typedef struct load_tls_counts {
+    uint64_t handshakes, resumed;
+} load_tls_counts;
+
+/* NULL: they speak no TLS. */
+const load_tls_counts *load_tls_counted(void);
+
 /* Does the handshake of a connection and waits for it; -1. */
 int load_shake(int fd);
 

@@ -13,13 +13,14 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-enum { SHAKE_MS = 10000 };
+enum { SHAKE_MS = 10000, MOST_SESSIONS = 1024 };
 
 static SSL_CTX *context; /* NULL: plain */
 static SSL **streams;    /* by descriptor */
 static size_t stream_count;
-static SSL_SESSION *last_session;
-static bool resumes;
+static SSL_SESSION *sessions[MOST_SESSIONS]; /* to be resumed, each once: 1.3 wants it so */
+static size_t session_count;
+static load_tls_counts counts;
 
 static void fail(const char *what)
 {
@@ -31,19 +32,37 @@ static void fail(const char *what)
 static int keep_session(SSL *ssl, SSL_SESSION *session)
 {
     (void)ssl;
-    SSL_SESSION_free(last_session);
-    last_session = session;
+    if (session_count == MOST_SESSIONS)
+        return 0;
+    sessions[session_count++] = session;
     return 1;
+}
+
+static void resume(SSL *ssl)
+{
+    if (session_count == 0)
+        return;
+    SSL_SESSION *session = sessions[--session_count];
+    SSL_set_session(ssl, session);
+    SSL_SESSION_free(session);
+}
+
+/* One of each is offered, so that all servers do the same work: those OpenSSL would agree on with
+ * itself. */
+static bool offer_one_way(void)
+{
+    return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
+           SSL_CTX_set_ciphersuites(context, "TLS_AES_256_GCM_SHA384") == 1 &&
+           SSL_CTX_set1_groups_list(context, "X25519") == 1;
 }
 
 void load_use_tls(bool is_resumed)
 {
-    resumes = is_resumed;
     context = SSL_CTX_new(TLS_client_method());
-    if (context == NULL)
+    if (context == NULL || !offer_one_way())
         fail("no TLS");
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    if (resumes) {
+    if (is_resumed) {
         SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
         SSL_CTX_sess_set_new_cb(context, keep_session);
     }
@@ -64,10 +83,15 @@ static SSL *stream_of(int fd)
         if (streams[fd] == NULL || SSL_set_fd(streams[fd], fd) != 1)
             fail("no stream");
         SSL_set_connect_state(streams[fd]);
-        if (last_session != NULL)
-            SSL_set_session(streams[fd], last_session);
+        resume(streams[fd]);
     }
     return streams[fd];
+}
+
+static void say_reason(void)
+{
+    const char *reason = ERR_reason_error_string(ERR_peek_error());
+    fprintf(stderr, "weir-load: TLS: %s\n", reason != NULL ? reason : "an unknown error");
 }
 
 /* What a call came to, as recv and send tell it. */
@@ -86,7 +110,7 @@ static ssize_t outcome(SSL *ssl, int result, size_t length)
         errno = errno != 0 ? errno : ECONNRESET;
         return -1;
     default:
-        ERR_print_errors_fp(stderr);
+        say_reason();
         errno = EPROTO;
         return -1;
     }
@@ -137,15 +161,28 @@ int load_shake(int fd)
     }
 }
 
+/* By the end of a connection it is known how it began. */
+static void end_stream(SSL *ssl)
+{
+    counts.handshakes += SSL_is_init_finished(ssl) == 1;
+    counts.resumed += SSL_session_reused(ssl) == 1;
+    ERR_clear_error();
+    SSL_shutdown(ssl);
+    SSL_free(ssl);
+}
+
 void load_close(int fd)
 {
     if (context != NULL && (size_t)fd < stream_count && streams[fd] != NULL) {
-        ERR_clear_error();
-        SSL_shutdown(streams[fd]);
-        SSL_free(streams[fd]);
+        end_stream(streams[fd]);
         streams[fd] = NULL;
     }
     close(fd);
+}
+
+const load_tls_counts *load_tls_counted(void)
+{
+    return context != NULL ? &counts : NULL;
 }
 #else
 void load_use_tls(bool is_resumed)
@@ -180,5 +217,10 @@ int load_shake(int fd)
 void load_close(int fd)
 {
     close(fd);
+}
+
+const load_tls_counts *load_tls_counted(void)
+{
+    return NULL;
 }
 #endif

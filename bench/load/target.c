@@ -113,7 +113,7 @@ static int wait_connected(int fd)
     return error;
 }
 
-/* A few at a time, so that no server's backlog overflows. */
+/* A few at a time, so that no server's backlog overflows, and none waits long for a handshake. */
 int load_target_connect_all(load_target *self, int *fds, unsigned count)
 {
     unsigned begun = 0, done = 0;
@@ -124,11 +124,12 @@ int load_target_connect_all(load_target *self, int *fds, unsigned count)
             error = fds[begun] < 0 ? errno : 0;
             begun += error == 0;
         } else {
-            error = wait_connected(fds[done++]);
+            error = wait_connected(fds[done]);
+            if (error == 0 && load_shake(fds[done]) < 0)
+                error = EPROTO;
+            done += error == 0;
         }
     }
-    for (unsigned i = 0; i < count && error == 0; i++)
-        error = load_shake(fds[i]) < 0 ? EPROTO : 0;
     if (error == 0)
         return 0;
     fprintf(stderr, "weir-load: connection %u of %u: %s\n", done + 1, count, strerror(error));

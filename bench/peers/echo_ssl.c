@@ -125,12 +125,14 @@ static void make_context(const char *certificate, const char *key)
 {
     static const unsigned char id[] = "echo";
     context = SSL_CTX_new(TLS_server_method());
-    if (context == NULL || certificate == NULL || key == NULL ||
-        SSL_CTX_use_certificate_chain_file(context, certificate) != 1 ||
-        SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1 ||
-        SSL_CTX_set_session_id_context(context, id, sizeof id) != 1)
-        fail("--cert and --key are needed");
+    if (context == NULL || SSL_CTX_set_session_id_context(context, id, sizeof id) != 1)
+        fail("no context");
+    if (SSL_CTX_use_certificate_chain_file(context, certificate) != 1)
+        fail("--cert has no certificate");
+    if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1)
+        fail("--key has no key of that certificate");
     SSL_CTX_set_mode(context, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_read_ahead(context, 1); /* a record by one read instead of two */
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
 }
@@ -139,8 +141,12 @@ int main(int argc, char **argv)
 {
     const char *certificate = NULL, *key = NULL;
     argc = take_files(argc, argv, &certificate, &key);
-    make_context(certificate, key);
+    if (certificate == NULL || key == NULL) {
+        fprintf(stderr, "usage: echo-ssl --cert FILE --key FILE [--listen ADDRESS:PORT]\n");
+        return 2;
+    }
     int listener = listening_open(argc, argv);
+    make_context(certificate, key);
     poller = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = NULL };
     if (poller < 0 || epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event) < 0) {

@@ -2,14 +2,16 @@
 from .servers import Server
 
 IDLE = 10000
+IDLE_TLS = 1000
 STARTS = 6
 
 
-def idle(kind, directory, load, cpu, connections, more=()):
+def idle(kind, directory, load, cpu, connections, more=(), load_args=()):
     """Bytes of one of so many idle connections: of the server's own memory, and of the kernel's. The kernel's are taken
     from all of its objects, and half of them are the client's."""
     with Server(kind.command(directory, *more), cpu) as server:
-        raw = load.run(server, "--mode", "idle", "--connections", connections, "--warmup", 0.2, "--duration", 0.3)["raw"]
+        raw = load.run(server, "--mode", "idle", "--connections", connections, "--warmup", 0.2, "--duration", 0.3,
+                       *load_args)["raw"]
     user = (raw["server"]["resident_kib"] - raw["server"]["resident_kib_before"]) * 1024 / connections
     kernel = (raw["kernel_kib"] - raw["kernel_kib_before"]) * 1024 / connections / 2
     return {"user": user, "kernel": kernel}

@@ -114,10 +114,19 @@ def add_memory(page, results):
                 sorted(idle.items(), key=lambda item: item[1]["user"])]
         page.picture("idle", charts.bars(f"bytes of one of {results['memory']['connections']:,} idle connections", "",
                                          rows, ["the server's", "the kernel's"]), "memory of an idle connection")
+    add_tls_memory(page, results)
     if start:
         page.head("Start")
         rows = [(name, [figure.median], figure.low, figure.high) for name, figure in by_median(start, "ms")]
         page.picture("start", charts.bars("from its start until it listens", "ms", rows), "start-up time")
+
+
+def add_tls_memory(page, results):
+    idle = results["memory"].get("idle_tls")
+    if idle:
+        rows = [(name, [value["user"]], 0, 0) for name, value in sorted(idle.items(), key=lambda item: item[1]["user"])]
+        page.picture("idle-tls", charts.bars(f"bytes of one of {results['memory']['tls_connections']:,} idle connections "
+                                             "over TLS", "", rows), "memory of an idle connection over TLS")
 
 
 def add_growth(page, results):

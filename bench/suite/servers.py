@@ -29,8 +29,8 @@ class Kind:
         return [path, "--listen", "127.0.0.1:0", *self.args, *more]
 
 
-WEIR, WEIR_URING, PLAIN, PLAIN_URING, UV, EVENT, NETTY = \
-    "weir", "weir-uring", "epoll", "liburing", "libuv", "libevent", "netty"
+WEIR, WEIR_URING, PLAIN, PLAIN_URING, UV, EVENT, NETTY, OPENSSL = \
+    "weir", "weir-uring", "epoll", "liburing", "libuv", "libevent", "netty", "openssl"
 NO_URING = "valgrind does not know all of io_uring"
 
 KINDS = [
@@ -46,6 +46,16 @@ KINDS = [
     Kind("netty-epoll", "echo-netty", ["--transport", "epoll"], package="libnetty-java",
          uncounted="valgrind cannot run a JVM", warmup_s=4.0),
 ]
+
+
+def over_tls(certificate):
+    """Those that are compared over TLS."""
+    return [
+        Kind(WEIR, "echo-weir", ["--io", "epoll", *certificate.args]),
+        Kind(WEIR_URING, "echo-weir", ["--io", "uring", *certificate.args], package="liburing-dev"),
+        Kind(OPENSSL, "echo-ssl", certificate.args, package="libssl-dev"),
+        Kind(NETTY, "echo-netty", certificate.args, package="libnetty-java", warmup_s=4.0),
+    ]
 
 
 class Server:
@@ -96,10 +106,10 @@ class Server:
         self.end()
 
 
-def available(directory, cpu):
-    """Those that start here, and for each of the others a line that says why it does not."""
+def available(kinds, directory, cpu):
+    """Those of them that start here, and for each of the others a line that says why it does not."""
     there, missing = [], []
-    for kind in KINDS:
+    for kind in kinds:
         try:
             with Server(kind.command(directory), cpu):
                 there.append(kind)

@@ -1,9 +1,10 @@
 """What weir wants of itself, as ratios within one run, and whether it holds."""
 from . import servers
 from .figures import MISS, NONE, PASS, Figure, ratios, verdict
+from .workloads import PLAIN_WORKLOADS, TLS_WORKLOADS
 
 WEIR, PLAIN, UV, EVENT, NETTY = servers.WEIR, servers.PLAIN, servers.UV, servers.EVENT, servers.NETTY
-WEIR_URING, PLAIN_URING = servers.WEIR_URING, servers.PLAIN_URING
+WEIR_URING, PLAIN_URING, OPENSSL = servers.WEIR_URING, servers.PLAIN_URING, servers.OPENSSL
 
 
 class Target:
@@ -22,6 +23,11 @@ class Target:
     def as_dict(self):
         return {"text": self.text, "limit": self.limit, "aim": self.aim, "unit": self.unit, "value": self.value,
                 "values": self.values, "counted": self.is_counted, "verdict": self.verdict}
+
+
+def measured(results, workloads):
+    """Their names, if they were asked for in this run."""
+    return [workload.name for workload in workloads if workload.name in results["workloads"]]
 
 
 def of(results, workload, server, measure):
@@ -76,7 +82,7 @@ def time_targets(results):
     yield Target("user time per message, 64 connections, to plain epoll's", 1.4,
                  against(results, "echo-64", "user_ns", PLAIN))
     yield Target("user time per message, 64 connections, to libuv's", 1.0, against(results, "echo-64", "user_ns", UV))
-    for workload in results["workloads"]:
+    for workload in measured(results, PLAIN_WORKLOADS):
         limit = 1.15 if workload in ("echo-1000", "connect") else 1.10
         yield Target(f"CPU per message, {workload}, to plain epoll's", limit,
                      against(results, workload, "cpu_ns", PLAIN))
@@ -108,6 +114,17 @@ def memory_targets(results):
     yield Target("milliseconds from start to listening", 5, start.get("ms", []), unit="")
     yield Target("resident MB when it listens", 4, [kib / 1000 for kib in start.get("resident_kib", [])], unit="",
                  is_counted=True)
+
+
+def tls_targets(results):
+    for workload in measured(results, TLS_WORKLOADS):
+        yield Target(f"CPU per message, {workload}, to plain OpenSSL's", 1.10,
+                     against(results, workload, "cpu_ns", OPENSSL))
+        yield Target(f"CPU per message, {workload}, to Netty's", 1.0, against(results, workload, "cpu_ns", NETTY))
+    idle = results["memory"].get("idle_tls", {})
+    ours, plain = idle.get(WEIR), idle.get(OPENSSL)
+    yield Target("memory of an idle connection over TLS, to plain OpenSSL's", 1.2,
+                 [ours["user"] / plain["user"]] if ours and plain else [], is_counted=True)
 
 
 def growth_targets(results):
@@ -144,4 +161,5 @@ def uring_time_targets(results):
 
 def all_targets(results):
     return [*instruction_targets(results), *entry_targets(results), *uring_entry_targets(results),
-            *memory_targets(results), *time_targets(results), *uring_time_targets(results), *growth_targets(results)]
+            *memory_targets(results), *time_targets(results), *tls_targets(results), *uring_time_targets(results),
+            *growth_targets(results)]

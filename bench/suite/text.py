@@ -1,5 +1,4 @@
 """The results as tables on a terminal."""
-from . import servers
 from .figures import Figure
 from .workloads import WORKLOADS
 
@@ -40,7 +39,7 @@ def workload_tables(results):
         if not found:
             continue
         by_cpu = sorted(found, key=lambda name: Figure(found[name]["cpu_ns"]).median)
-        plain = found.get(servers.PLAIN, {}).get("cpu_ns")
+        plain = found.get(workload.plain, {}).get("cpu_ns")
         rows = []
         for name in by_cpu:
             cells = [cell(found[name].get(measure), measure) for measure in COLUMNS]
@@ -73,11 +72,20 @@ def memory_tables(results):
                 sorted(idle.items(), key=lambda item: item[1]["user"])]
         yield f"memory: bytes of one of {results['memory']['connections']:,} idle connections"
         yield table(rows, ["server", "user", "kernel"]) + "\n"
+    yield from tls_memory_table(results)
     if start:
         rows = [[name, cell(value["ms"], ""), number(Figure(value["resident_kib"]).median / 1000)] for name, value in
                 sorted(start.items(), key=lambda item: Figure(item[1]["ms"]).median)]
         yield "start: until it listens"
         yield table(rows, ["server", "ms", "MB"]) + "\n"
+
+
+def tls_memory_table(results):
+    idle = results["memory"].get("idle_tls", {})
+    if idle:
+        rows = [[name, number(value["user"])] for name, value in sorted(idle.items(), key=lambda item: item[1]["user"])]
+        yield f"memory: bytes of one of {results['memory']['tls_connections']:,} idle connections over TLS"
+        yield table(rows, ["server", "user"]) + "\n"
 
 
 def target_cells(target):

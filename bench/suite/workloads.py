@@ -7,11 +7,35 @@ from .load import Failed
 
 
 class Workload:
+    """What weir-load is asked for. `plain` is the server that is the limit to measure against, `warmup` what one that
+    needs it is warmed up with."""
+
+    plain = servers.PLAIN
+    warmup = ("--connections", 64)
+
     def __init__(self, name, title, *args):
         self.name, self.title, self.args = name, title, args
 
+    def check(self, result):
+        """Raises Failed when that is not what was asked for."""
 
-WORKLOADS = [
+
+class OverTls(Workload):
+    plain = servers.OPENSSL
+
+    def __init__(self, name, title, *args, is_resumed=False):
+        super().__init__(name, title, "--tls=resumed" if is_resumed else "--tls", *args)
+        self.warmup = self.args  # a handshake takes other code than an echo does
+        self.is_resumed = is_resumed
+
+    def check(self, result):
+        tls = result["raw"]["tls"]
+        first = self.args[self.args.index("--connections") + 1]  # those have nothing to resume
+        if self.is_resumed and tls["resumed"] < 0.95 * (tls["handshakes"] - first):
+            raise Failed(f"only {tls['resumed']} of {tls['handshakes']} handshakes were resumed")
+
+
+PLAIN_WORKLOADS = [
     Workload("echo-1", "64 bytes, 1 connection", "--connections", 1),
     Workload("echo-64", "64 bytes, 64 connections", "--connections", 64),
     Workload("echo-1000", "64 bytes, 1,000 connections", "--connections", 1000),
@@ -23,6 +47,15 @@ WORKLOADS = [
     Workload("rate-64", "64 bytes, 64 connections, 10,000 messages a second at fixed times", "--connections", 64,
              "--rate", 10000),
 ]
+TLS_WORKLOADS = [
+    OverTls("tls-64", "TLS: 64 bytes, 64 connections", "--connections", 64),
+    OverTls("tls-16k", "TLS: 16 KiB, 64 connections", "--connections", 64, "--size", 16384),
+    OverTls("tls-full", "TLS: connect, a full handshake, 64 bytes there and back, close; 32 at a time", "--mode", "connect",
+            "--connections", 32),
+    OverTls("tls-resumed", "TLS: the same, with sessions resumed", "--mode", "connect", "--connections", 32,
+            is_resumed=True),
+]
+WORKLOADS = [*PLAIN_WORKLOADS, *TLS_WORKLOADS]
 
 
 class Progress:
@@ -60,11 +93,14 @@ class Fleet:
         self.running = {kind.name: servers.Server(kind.command(directory), cpu) for kind in kinds}
         self.is_warm = set()
 
-    def run(self, kind, *args):
-        if kind.warmup_s > 0 and kind.name not in self.is_warm:
-            self.is_warm.add(kind.name)
-            self.load.run(self.running[kind.name], "--connections", 64, "--warmup", 0, "--duration", kind.warmup_s)
-        return self.load.run(self.running[kind.name], *args)
+    def run(self, kind, workload, duration_s):
+        server, warm = self.running[kind.name], (kind.name, workload.warmup)
+        if kind.warmup_s > 0 and warm not in self.is_warm:
+            self.is_warm.add(warm)
+            self.load.run(server, *workload.warmup, "--warmup", 0, "--duration", kind.warmup_s)
+        result = self.load.run(server, "--warmup", 0.3, "--duration", duration_s, *workload.args)
+        workload.check(result)
+        return result
 
     def __enter__(self):
         return self
@@ -90,7 +126,7 @@ def measure(fleet, workload, rounds, duration_s, progress):
             if kind.name in failed:
                 continue
             try:
-                result = fleet.run(kind, "--warmup", 0.3, "--duration", duration_s, *workload.args)
+                result = fleet.run(kind, workload, duration_s)
             except Failed as why:
                 failed[kind.name] = str(why)
                 continue

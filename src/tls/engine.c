@@ -344,13 +344,14 @@ weir_tls_step weir__tls_engine_decrypt(weir_tls_engine *engine, weir_buf *in, si
         return fail_again(error);
     engine->room = 0;
     begin(engine, in, length);
-    do {
+    do { /* asked once too often, OpenSSL gets memory for a whole record to find out that none came
+          */
         size_t room = weir_buf_writable(out);
         void *to = weir_buf_write_ptr(out, room);
         result = SSL_read_ex(engine->ssl, to, room, &got);
         if (result == 1)
             weir_buf_advance_writer(out, got);
-    } while (result == 1 && weir_buf_writable(out) > 0);
+    } while (result == 1 && weir_buf_writable(out) > 0 && engine->in_left > 0);
     if (result != 1) {
         int reason = SSL_get_error(engine->ssl, result);
         if (reason == SSL_ERROR_ZERO_RETURN)
@@ -438,10 +439,11 @@ int weir__tls_record_length(const uint8_t *bytes, size_t there, weir_error *erro
     if (there < WEIR__TLS_HEADER)
         return 0;
     size_t length = (size_t)bytes[3] << 8 | bytes[4];
-    if (is_http(bytes, there))
+    bool is_record = bytes[0] >= 20 && bytes[0] <= 24 && bytes[1] == 3;
+    if (!is_record && is_http(bytes, there))
         return weir_error_set(error, WEIR_ETLS_HTTP, "tls",
                               "plain HTTP came where TLS is spoken: https:// is meant");
-    if (bytes[0] < 20 || bytes[0] > 24 || bytes[1] != 3)
+    if (!is_record)
         return weir_error_set(error, WEIR_ETLS_PLAIN, "tls",
                               "this is not TLS: it begins with %02x %02x %02x %02x %02x", bytes[0],
                               bytes[1], bytes[2], bytes[3], bytes[4]);

@@ -11,9 +11,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Each step begins with this, mostly with nothing to clear, and OpenSSL clears all places alike. */
 void weir__tls_failure_clear(void)
 {
-    ERR_clear_error();
+    if (ERR_peek_error() != 0)
+        ERR_clear_error();
 }
 
 static int code_of_ssl_reason(int reason, int otherwise)

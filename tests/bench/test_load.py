@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""weir-load against weir-echo, and against servers that do not do what they should.
+"""weir-load against weir-echo, against echo servers over TLS, and against servers that do not do what they should.
 
-    tests/bench/test_load.py WEIR_LOAD WEIR_ECHO [unittest's arguments]
+    tests/bench/test_load.py WEIR_LOAD WEIR_ECHO DIRECTORY_OF_THE_TLS_SERVERS [unittest's arguments]
 """
+import functools
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import tempfile
 import threading
 import unittest
 
-LOAD = ECHO = ""
+LOAD = ECHO = SERVERS = ""
 PATIENCE_S = 100
 
 
@@ -90,6 +92,96 @@ class OverEcho(unittest.TestCase):
         self.assertEqual(self.run_load("--mode", "connect", "--count", "10")["messages"], 10)
 
 
+def with_each_tls_server(test):
+    """Runs a test method once per server over TLS that was built."""
+    @functools.wraps(test)
+    def run(self):
+        for program, *args in ("echo-weir", "--io", "epoll"), ("echo-weir", "--io", "uring"), ("echo-ssl",), \
+                ("echo-netty",):
+            path = os.path.join(SERVERS, program)
+            if os.access(path, os.X_OK):
+                with self.subTest(program, args=args):
+                    test(self, *self.start(path, "--listen", "127.0.0.1:0", "--cert", self.files[0], "--key",
+                                           self.files[1], *args))
+    return run
+
+
+class OverTls(unittest.TestCase):
+    """Whatever server it is, what it says of handshakes is true."""
+
+    @classmethod
+    def setUpClass(cls):
+        if shutil.which("openssl") is None or not os.path.exists(os.path.join(SERVERS, "echo-ssl")):
+            raise unittest.SkipTest("there is no OpenSSL here")
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.files = [os.path.join(cls.directory.name, name) for name in ("certificate.pem", "key.pem")]
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
+                        "2", "-subj", "/CN=localhost", "-out", cls.files[0], "-keyout", cls.files[1]], check=True,
+                       capture_output=True)
+
+    def start(self, *command):
+        server = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(lambda: (server.terminate(), server.communicate(timeout=PATIENCE_S)))
+        line = server.stdout.readline()
+        self.assertRegex(line, "^listening on ")
+        return server.pid, line.split()[-1]
+
+    def run_load(self, *args):
+        code, result, err = load(*args)
+        self.assertEqual((code, err), (0, ""))
+        return result
+
+    @with_each_tls_server
+    def test_echo(self, _, address):
+        for args in (), ("--connections", "7"), ("--connections", "3", "--depth", "16"), ("--size", "300000"):
+            result = self.run_load("--tls", "--count", "100", *args, address)
+            self.assertEqual(result["messages"], 100)
+            connections = int(args[1]) if "--connections" in args else 1
+            self.assertEqual(result["tls"], {"handshakes": connections, "resumed": 0})
+
+    @with_each_tls_server
+    def test_full_handshakes(self, _, address):
+        result = self.run_load("--tls", "--mode", "connect", "--connections", "5", "--count", "50", address)
+        self.assertEqual((result["messages"], result["tls"]), (50, {"handshakes": 50, "resumed": 0}))
+
+    @with_each_tls_server
+    def test_resumed_handshakes(self, _, address):
+        result = self.run_load("--tls=resumed", "--mode", "connect", "--connections", "5", "--count", "50", address)
+        self.assertEqual((result["messages"], result["tls"]), (50, {"handshakes": 50, "resumed": 45}))
+
+    @with_each_tls_server
+    def test_idle(self, pid, address):
+        result = self.run_load("--tls", "--mode", "idle", "--connections", "30", "--duration", "0.1", "--watch", str(pid),
+                               address)
+        self.assertEqual((result["messages"], result["tls"]["handshakes"]), (30, 30))
+        self.assertGreater(result["server"]["resident_kib"], 0)
+
+    def test_in_words(self):
+        _, address = self.start(os.path.join(SERVERS, "echo-ssl"), "--listen", "127.0.0.1:0", "--cert", self.files[0],
+                                "--key", self.files[1])
+        done = subprocess.run([LOAD, "--tls=resumed", "--mode", "connect", "--count", "3", address], text=True,
+                              capture_output=True, timeout=PATIENCE_S)
+        self.assertIn("TLS: 3 handshakes, 2 of them resumed\n", done.stdout)
+
+    def test_a_server_without_tls(self):
+        _, address = self.start(ECHO, "--listen", "127.0.0.1:0", "--io", "epoll", "--loops", "1")
+        for mode in "echo", "connect":
+            code, result, err = load("--tls", "--mode", mode, "--count", "1", address)
+            self.assertEqual((code, result), (1, None))
+            self.assertRegex(err, "^weir-load: TLS: ")
+
+    @with_each_tls_server
+    def test_a_server_with_tls_and_a_load_without(self, _, address):
+        code, result, err = load("--count", "1", address)
+        self.assertEqual((code, result), (1, None))
+        self.assertRegex(err, "closed a connection|reset|not what was sent")
+
+    def test_no_other_way(self):
+        done = subprocess.run([LOAD, "--tls=often", "1:1"], text=True, capture_output=True, timeout=PATIENCE_S)
+        self.assertEqual((done.returncode, done.stderr), (2, "weir-load: --tls: 'often' is not resumed\n"))
+
+
 class OverOthers(unittest.TestCase):
     def serve(self, answer):
         """A server that answers the first bytes of each connection with answer(bytes), and closes it if that is empty."""
@@ -140,5 +232,5 @@ class OverOthers(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    LOAD, ECHO = sys.argv[1:3]
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    LOAD, ECHO, SERVERS = sys.argv[1:4]
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

@@ -8,11 +8,14 @@ import ctypes
 import functools
 import os
 import re
+import shutil
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -326,6 +329,98 @@ class Ends(unittest.TestCase):
                                           timeout=PATIENCE_S)
                     self.assertEqual((done.returncode, done.stdout), (1, ""))
                     self.assertNotEqual(done.stderr, "")
+
+
+def with_each_tls_server(test):
+    """The same with those that are compared over TLS."""
+    @functools.wraps(test)
+    def run(self):
+        for name, path in tls_programs():
+            with self.subTest(name), server([path, "--cert", self.files[0], "--key", self.files[1]]) as running:
+                test(self, running)
+    return run
+
+
+def tls_programs():
+    paths = {name: os.path.join(PEERS, name) for name in ("echo-weir", "echo-ssl", "echo-netty")}
+    return [(name, path) for name, path in paths.items() if os.access(path, os.X_OK)]
+
+
+class OverTls(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        if shutil.which("openssl") is None or not os.path.exists(os.path.join(PEERS, "echo-ssl")):
+            raise unittest.SkipTest("there is no OpenSSL here")
+        directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(directory.cleanup)
+        cls.files = cls.make_certificate(directory.name, "one")
+        cls.others = cls.make_certificate(directory.name, "other")
+        cls.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        cls.context.check_hostname = False
+        cls.context.verify_mode = ssl.CERT_NONE
+
+    @staticmethod
+    def make_certificate(directory, stem):
+        """The names of its file and of its key's."""
+        files = [os.path.join(directory, f"{stem}.{what}") for what in ("certificate", "key")]
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
+                        "2", "-subj", "/CN=localhost", "-out", files[0], "-keyout", files[1]], check=True,
+                       capture_output=True)
+        return files
+
+    def connect(self, running, session=None):
+        return self.context.wrap_socket(running.connect(), session=session)
+
+    @with_each_tls_server
+    def test_messages_come_back_whatever_their_size(self, running):
+        with self.connect(running) as sock:
+            for size in [1, 64, 4096, 16383, 16384, 16385, 65537, 64]:
+                data = pattern(size, size)
+                self.assertEqual(echo(sock, data), data)
+            self.assertEqual(sock.version(), "TLSv1.3")
+
+    @with_each_tls_server
+    def test_a_hundred_connections_at_once(self, running):
+        with contextlib.ExitStack() as stack:
+            socks = [stack.enter_context(self.connect(running)) for _ in range(100)]
+            for number, sock in enumerate(socks):
+                sock.sendall(pattern(5000, number))
+            for number, sock in enumerate(socks):
+                self.assertEqual(receive(sock, 5000), pattern(5000, number))
+
+    @with_each_tls_server
+    def test_closed_connections_leave_nothing(self, running):
+        with self.connect(running) as sock:
+            self.assertEqual(echo(sock, b"hello"), b"hello")
+        before = running.descriptors()
+        for _ in range(20):
+            with self.connect(running) as sock:
+                self.assertEqual(echo(sock, b"hello"), b"hello")
+        wait_for(lambda: running.descriptors() <= before + 2, "closed descriptors")
+
+    @with_each_tls_server
+    def test_a_session_is_resumed_and_gives_another(self, running):
+        session = None
+        for number in range(3):
+            with self.connect(running, session) as sock:
+                self.assertEqual(echo(sock, b"hello"), b"hello")
+                self.assertEqual(sock.session_reused, number > 0)
+                session = sock.session
+
+    def test_wrong_uses_are_told(self):
+        certificate, key = self.files
+        cases = [(2, ["--cert", certificate]), (2, ["--key", key]), (1, ["--cert", certificate, "--key", "/nowhere"]),
+                 (1, ["--cert", "/nowhere", "--key", key]), (1, ["--cert", key, "--key", key])]
+        of_another = (1, ["--cert", certificate, "--key", self.others[1]])
+        for name, path in tls_programs():
+            # The JDK finds that out in the first handshake.
+            for code, args in cases if name == "echo-netty" else [*cases, of_another]:
+                with self.subTest(name, args=args):
+                    done = subprocess.run([path, "--listen", "127.0.0.1:0", *args], capture_output=True, text=True,
+                                          timeout=PATIENCE_S)
+                    self.assertEqual((done.returncode, done.stdout), (code, ""))
+                    self.assertRegex(done.stderr, rf"^(usage: )?{name}\b.*\w")
 
 
 class Netty(unittest.TestCase):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* echo-netty: Netty's echo server, one loop that accepts and one that serves. The pooled allocator and
- * the water marks are its defaults. */
+ * the water marks are its defaults. With --cert and --key it speaks TLS, by the JDK's engine. */
 import io.netty.bootstrap.ServerBootstrap;
 import io.netty.buffer.PooledByteBufAllocator;
 import io.netty.buffer.Unpooled;
@@ -20,8 +20,12 @@ import io.netty.channel.nio.NioEventLoopGroup;
 import io.netty.channel.socket.ChannelInputShutdownEvent;
 import io.netty.channel.socket.SocketChannel;
 import io.netty.channel.socket.nio.NioServerSocketChannel;
+import io.netty.handler.ssl.SslContext;
+import io.netty.handler.ssl.SslContextBuilder;
+import io.netty.handler.ssl.SslProvider;
 import io.netty.util.ResourceLeakDetector;
 
+import java.io.File;
 import java.net.InetSocketAddress;
 
 public final class NettyEcho {
@@ -72,8 +76,26 @@ public final class NettyEcho {
         }
     }
 
-    private static void serve(InetSocketAddress where, EventLoopGroup boss, EventLoopGroup worker,
-                              Class<? extends ServerChannel> channel) throws Exception {
+    /* null: without TLS. */
+    private static SslContext openTls(String certificate, String key) {
+        if (certificate == null && key == null)
+            return null;
+        if (certificate == null || key == null)
+            fail(2, "--cert and --key are wanted together");
+        try {
+            return SslContextBuilder.forServer(new File(certificate), new File(key))
+                .sslProvider(SslProvider.JDK)
+                .protocols("TLSv1.3", "TLSv1.2")
+                .build();
+        } catch (Exception e) {
+            fail(1, e.getMessage());
+            return null;
+        }
+    }
+
+    private static void serve(InetSocketAddress where, SslContext tls, EventLoopGroup boss,
+                              EventLoopGroup worker, Class<? extends ServerChannel> channel)
+        throws Exception {
         EchoHandler echo = new EchoHandler();
         Channel server = new ServerBootstrap()
             .group(boss, worker)
@@ -85,6 +107,8 @@ public final class NettyEcho {
             .childHandler(new ChannelInitializer<SocketChannel>() {
                 @Override
                 protected void initChannel(SocketChannel child) {
+                    if (tls != null)
+                        child.pipeline().addLast(tls.newHandler(child.alloc()));
                     child.pipeline().addLast(echo);
                 }
             })
@@ -97,14 +121,20 @@ public final class NettyEcho {
     }
 
     public static void main(String[] args) {
-        String listen = "127.0.0.1:8007", transport = "nio";
+        String listen = "127.0.0.1:8007", transport = "nio", certificate = null, key = null;
         for (int i = 0; i < args.length; i += 2) {
-            if (i + 1 < args.length && args[i].equals("--listen"))
+            String name = i + 1 < args.length ? args[i] : "";
+            if (name.equals("--listen"))
                 listen = args[i + 1];
-            else if (i + 1 < args.length && args[i].equals("--transport"))
+            else if (name.equals("--transport"))
                 transport = args[i + 1];
+            else if (name.equals("--cert"))
+                certificate = args[i + 1];
+            else if (name.equals("--key"))
+                key = args[i + 1];
             else
-                fail(2, "usage: echo-netty [--listen ADDRESS:PORT] [--transport nio|epoll]");
+                fail(2, "usage: echo-netty [--listen ADDRESS:PORT] [--transport nio|epoll] " +
+                        "[--cert FILE --key FILE]");
         }
         InetSocketAddress where = parseAddress(listen);
         if (!transport.equals("nio") && !transport.equals("epoll"))
@@ -113,12 +143,13 @@ public final class NettyEcho {
         if (isEpoll && !Epoll.isAvailable())
             fail(2, "no native epoll transport here: " + Epoll.unavailabilityCause().getMessage());
         ResourceLeakDetector.setLevel(ResourceLeakDetector.Level.DISABLED); /* as weir's */
+        SslContext tls = openTls(certificate, key);
         try {
             if (isEpoll)
-                serve(where, new EpollEventLoopGroup(1), new EpollEventLoopGroup(1),
+                serve(where, tls, new EpollEventLoopGroup(1), new EpollEventLoopGroup(1),
                       EpollServerSocketChannel.class);
             else
-                serve(where, new NioEventLoopGroup(1), new NioEventLoopGroup(1),
+                serve(where, tls, new NioEventLoopGroup(1), new NioEventLoopGroup(1),
                       NioServerSocketChannel.class);
         } catch (Exception e) { /* the groups' threads would keep the program alive */
             fail(1, e.getMessage());
