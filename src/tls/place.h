@@ -5,6 +5,8 @@
 
 #include <weir/tls.h>
 
+#define WEIR__TLS_REASON_READ 3 /* of weir_channel_set_readable */
+
 /* A copy of what the handler was added with, which keeps its context, if it has one; NULL: no
  * memory. */
 weir_tls *weir__tls_config_copy(const weir_tls *config);
