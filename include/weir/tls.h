@@ -65,8 +65,10 @@ typedef struct weir_tls {
  * allow_half_closure says; without one, on_error has WEIR_ETLS_TRUNCATED before that, because bytes
  * may be missing.
  *
- * What is wrong is told by on_error, and by the future of the handshake, with OpenSSL's reason:
- * WEIR_ETLS_* and -ETIMEDOUT. Then nothing more is decrypted or encrypted, and the channel closes.
+ * What is wrong is told by on_error, once, and by the future of the handshake, with OpenSSL's
+ * reason: WEIR_ETLS_* and -ETIMEDOUT; of a connection that is lost in the handshake, what the
+ * system says (-ECONNRESET), or WEIR_EOF when the other side just ends it. Then nothing more is
+ * decrypted or encrypted, and the channel closes.
  *
  * In the middle of a connection (STARTTLS) add it first, on the loop: a server behind the flush of
  * its answer, a client behind the server's. It tells the handlers behind by weir_event_switched,

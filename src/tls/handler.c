@@ -36,10 +36,13 @@ bool weir__tls_has_option(weir_ctx *ctx, weir_option option)
 
 /* Failing -------------------------------------------------------------------------------------- */
 
-/* Its own error comes here first. An alert goes out, and everybody who waits hears of it. */
+/* Its own error comes here first. An alert goes out, and everybody who waits hears of it. So they
+ * do of why the connection was lost, which is not told again when it is closed. */
 static void tls_on_error(weir_ctx *ctx, const weir_error *error)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
+    if (self->phase == WEIR_TLS_SHAKING && weir__tls_is_lost(ctx))
+        self->decoder.is_over = true;
     if (self->decoder.is_over && self->phase != WEIR_TLS_OVER) {
         if (self->phase == WEIR_TLS_SHAKING &&
             !weir_future_is_done(weir_promise_future(self->handshake)))

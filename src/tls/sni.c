@@ -190,6 +190,8 @@ static void sni_on_error(weir_ctx *ctx, const weir_error *error)
     if (self->decoder.is_over && !self->is_done) { /* what is refused by the decoder */
         self->is_done = true;
         send_alert(ctx, DECODE_ERROR);
+    } else if (weir__tls_is_lost(ctx)) {
+        self->is_done = self->decoder.is_over = true; /* this is why, and is not told again */
     }
     weir_ctx_fire_error(ctx, error);
 }
