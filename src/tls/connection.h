@@ -74,6 +74,9 @@ void weir__tls_on_event(weir_ctx *ctx, weir_msg *event);
 /* The connection has ended: too early, unless the other side has said so before. */
 void weir__tls_end_input(weir_ctx *ctx, weir_tls_connection *self);
 
+/* The same when no more comes, but a step that is away may turn out to be the last. */
+void weir__tls_close_input(weir_ctx *ctx, weir_tls_connection *self);
+
 /* What is under way inbound, and will not be needed. */
 void weir__tls_drop_input(weir_ctx *ctx, weir_tls_connection *self);
 

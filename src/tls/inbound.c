@@ -200,6 +200,8 @@ static void decode_again(weir_ctx *ctx, weir_tls_connection *self)
     go_on(ctx, self);
     weir_decoder_on_read_complete(ctx);
     tell_end(ctx, self);
+    if (self->phase == WEIR_TLS_SHAKING && weir_channel_is_input_closed(weir_ctx_channel(ctx)))
+        weir__tls_close_input(ctx, self); /* meanwhile */
 }
 
 static void on_job_done(weir_tls_job *job, weir_ctx *ctx)
@@ -261,7 +263,14 @@ void weir__tls_end_input(weir_ctx *ctx, weir_tls_connection *self)
         weir__tls_fail_for(ctx, WEIR_ETLS_TRUNCATED,
                            "the connection ended without close_notify: bytes may be missing");
     else if (self->phase == WEIR_TLS_SHAKING)
-        weir__tls_fail_for(ctx, WEIR_EOF, "the connection ended during the handshake");
+        weir__tls_fail_for(ctx, WEIR_EOF,
+                           "the other side ended the connection during the handshake");
+}
+
+void weir__tls_close_input(weir_ctx *ctx, weir_tls_connection *self)
+{
+    if (self->job == NULL && self->next_in == NULL)
+        weir__tls_end_input(ctx, self);
 }
 
 void weir__tls_on_event(weir_ctx *ctx, weir_msg *event)
@@ -273,7 +282,7 @@ void weir__tls_on_event(weir_ctx *ctx, weir_msg *event)
     }
     if (self->is_closing)
         weir__tls_close_at_last(ctx, self);
-    weir__tls_end_input(ctx, self); /* what was said of the end before is not said again */
+    weir__tls_close_input(ctx, self); /* what was said of the end before is not said again */
 }
 
 void weir__tls_drop_input(weir_ctx *ctx, weir_tls_connection *self)

@@ -172,6 +172,8 @@ void weir__tls_flush(weir_ctx *ctx)
 
 /* The end -------------------------------------------------------------------------------------- */
 
+/* Without half-closure the channel asks for this when the other side has ended. To a handshake that
+ * is the end: what it waits for does not come any more. */
 void weir__tls_shutdown(weir_ctx *ctx, weir_promise *promise)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
@@ -184,6 +186,8 @@ void weir__tls_shutdown(weir_ctx *ctx, weir_promise *promise)
         self->is_ending = true;
         self->shutdown_promise = promise != NULL ? weir_promise_retain(promise) : NULL;
     }
+    if (self->phase == WEIR_TLS_SHAKING && weir_channel_is_input_closed(weir_ctx_channel(ctx)))
+        weir__tls_close_input(ctx, self);
 }
 
 void weir__tls_close_at_last(weir_ctx *ctx, weir_tls_connection *self)

@@ -472,24 +472,6 @@ static void truncation_is_told_with_half_closure_too(void **state)
     pair_finish(&both);
 }
 
-static void an_end_in_the_handshake_is_told(void **state)
-{
-    (void)state;
-    for (int half = 0; half < 2; half++) {
-        pair both = { .client.allows_half_closure = half };
-        pair_begin(&both);
-        weir_embedded_end_inbound(both.client.embedded, 0);
-        if (!half) /* what waits to be sent has its time */
-            weir_embedded_advance(both.client.embedded, WEIR_SECONDS(9));
-        pair_expect_error(&both.client, WEIR_EOF);
-        assert_int_equal(
-            weir_future_code(weir_tls_handshake(weir_embedded_channel(both.client.embedded))),
-            WEIR_EOF);
-        assert_false(weir_channel_is_open(weir_embedded_channel(both.client.embedded)));
-        pair_finish(&both);
-    }
-}
-
 /* Behind close_notify and half a record. */
 static void a_record_that_is_cut_off_is_truncation(void **state)
 {
@@ -988,7 +970,6 @@ int main(void)
         weir_case(one_direction_ends_before_the_other),
         weir_case(a_shutdown_waits_for_the_handshake),
         weir_case(truncation_is_told_with_half_closure_too),
-        weir_case(an_end_in_the_handshake_is_told),
         weir_case(a_record_that_is_cut_off_is_truncation),
         weir_case(nothing_is_heard_behind_a_close),
         weir_case(whoever_closes_twice_does_not_wait),

@@ -15,9 +15,9 @@ typedef struct losing {
     pair_end *ends[2];
 } losing;
 
-static void losing_begin(losing *self, bool allows_half_closure)
+static void losing_begin_on(losing *self, bool allows_half_closure, weir_group *group)
 {
-    *self = (losing){ 0 };
+    *self = (losing){ .both.server.tls.handshake_group = group };
     self->ends[0] = &self->both.client;
     self->ends[1] = &self->both.server;
     for (size_t i = 0; i < 2; i++) {
@@ -26,6 +26,11 @@ static void losing_begin(losing *self, bool allows_half_closure)
         self->ends[i]->allows_half_closure = allows_half_closure;
     }
     pair_begin(&self->both);
+}
+
+static void losing_begin(losing *self, bool allows_half_closure)
+{
+    losing_begin_on(self, allows_half_closure, NULL);
 }
 
 /* It is over by now, for this reason, which nobody has heard twice. */
@@ -56,6 +61,67 @@ static void a_reset_in_the_handshake_is_told_as_one(void **state)
             pair_finish(&self.both);
         }
     }
+}
+
+/* Without half-closure as well, though the channel would wait for what is still to be said. */
+static void an_end_in_the_handshake_is_told_at_once(void **state)
+{
+    (void)state;
+    for (int half = 0; half < 2; half++) {
+        for (size_t i = 0; i < 2; i++) {
+            losing self;
+            losing_begin(&self, half);
+            weir_channel *channel = weir_embedded_channel(self.ends[i]->embedded);
+            weir_promise *waits = weir_channel_promise(channel);
+            weir_channel_write_and_flush(channel, weir_buf_msg(weir_buf_from("x", 1)), waits);
+            weir_embedded_run(self.ends[i]->embedded);
+            weir_embedded_end_inbound(self.ends[i]->embedded, 0);
+            expect_lost(&self, i, WEIR_EOF);
+            assert_int_equal(weir_future_code(weir_promise_future(waits)), WEIR_EOF);
+            weir_promise_release(waits);
+            pair_finish(&self.both);
+        }
+    }
+}
+
+/* Who has asked for a shutdown before hears of it, too. */
+static void so_does_a_shutdown_that_waits(void **state)
+{
+    losing self;
+    (void)state;
+    losing_begin(&self, false);
+    weir_channel *channel = weir_embedded_channel(self.both.client.embedded);
+    weir_promise *shut = weir_channel_promise(channel);
+    weir_channel_shutdown(channel, shut);
+    weir_embedded_run(self.both.client.embedded);
+    assert_false(weir_future_is_done(weir_promise_future(shut)));
+    weir_embedded_end_inbound(self.both.client.embedded, 0);
+    expect_lost(&self, 0, WEIR_EOF);
+    assert_int_equal(weir_future_code(weir_promise_future(shut)), WEIR_EOF);
+    weir_promise_release(shut);
+    pair_finish(&self.both);
+}
+
+/* A step that is computed elsewhere may be the last; when it was not, the end is told. */
+static void an_end_while_a_step_is_away_is_told_behind_it(void **state)
+{
+    weir_group *others = new_group_of(1);
+    blocker held;
+    losing self;
+    (void)state;
+    losing_begin_on(&self, false, others);
+    weir_embedded *server = self.both.server.embedded;
+    block(&held, weir_group_at(others, 0));
+    pair_carry_to(&self.both, &self.both.server);
+    weir_embedded_end_inbound(server, 0);
+    assert_string_equal(self.seen[1].text, "active ");
+    unblock(&held);
+    weir_future *future = weir_tls_handshake(weir_embedded_channel(server));
+    WAIT_FOR(weir_embedded_run(server) >= 0 && weir_future_is_done(future));
+    weir_embedded_run(server);
+    expect_lost(&self, 1, WEIR_EOF);
+    pair_finish(&self.both);
+    end_group(others);
 }
 
 /* As when the other side is found to be gone by who sends. */
@@ -140,13 +206,29 @@ static void a_reset_over_sockets(void **state)
     lose_over(*state, reset, -ECONNRESET);
 }
 
+static void end_output(int fd)
+{
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    hear_end(fd);
+    close(fd);
+}
+
+static void an_end_over_sockets(void **state)
+{
+    lose_over(*state, end_output, WEIR_EOF);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         weir_case(a_reset_in_the_handshake_is_told_as_one),
+        weir_case(an_end_in_the_handshake_is_told_at_once),
+        weir_case(so_does_a_shutdown_that_waits),
+        weir_case(an_end_while_a_step_is_away_is_told_behind_it),
         weir_case(so_is_what_cannot_be_sent),
         weir_case(a_reset_before_there_is_a_name_is_told_once),
         each_backend(a_reset_over_sockets),
+        each_backend(an_end_over_sockets),
     };
     return cmocka_run_group_tests(tests, pair_warm_up, NULL);
 }
