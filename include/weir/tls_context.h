@@ -105,11 +105,14 @@ WEIR_API int weir_tls_context_reload(weir_tls_context *context, const weir_tls_c
  * between can read and change everything. For tests. -EINVAL for a server's. */
 WEIR_API int weir_tls_context_dangerously_verify_nothing(weir_tls_context *context);
 
-/** What handshakes came to, since the context was made. */
+/** What handshakes came to, since the context was made. Each that begins, which it does with the
+ * connection, is counted in one of the first and the third when it is over. What SNI refuses, or
+ * loses, before it has chosen a context is counted nowhere. */
 typedef struct weir_tls_context_stats {
     uint64_t handshakes; /* that were completed, resumed ones included */
     uint64_t resumed;
-    uint64_t failed;
+    uint64_t failed; /* that were not: refused by either side, too slow, no TLS at all (plain HTTP),
+                        with the connection lost or closed before they were done */
     uint64_t reloads;
 } weir_tls_context_stats;
 

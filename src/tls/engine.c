@@ -275,7 +275,6 @@ static weir_tls_step fail(weir_tls_engine *self, weir_error *error)
     long verified = SSL_get_verify_result(self->ssl);
     unsigned long last = ERR_peek_last_error();
     self->has_failed = true;
-    atomic_fetch_add_explicit(&self->context->failed, !self->is_done, memory_order_relaxed);
     if (self->is_without_memory)
         weir_error_set(error, -ENOMEM, "tls", "no memory for records");
     else if (verified != X509_V_OK && ERR_GET_REASON(last) == SSL_R_CERTIFICATE_VERIFY_FAILED)
@@ -305,14 +304,10 @@ static void keep_renewed(weir_tls_engine *self)
 
 static void be_done(weir_tls_engine *self)
 {
-    weir_tls_context *context = self->context;
     if (self->server != NULL && SSL_session_reused(self->ssl) == 1 &&
         SSL_version(self->ssl) < TLS1_3_VERSION)
         keep_renewed(self);
     self->is_done = true;
-    atomic_fetch_add_explicit(&context->handshakes, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&context->resumed, SSL_session_reused(self->ssl) == 1,
-                              memory_order_relaxed);
 }
 
 weir_tls_step weir__tls_engine_shake(weir_tls_engine *engine, weir_buf *in, size_t length,

@@ -34,6 +34,14 @@ bool weir__tls_has_option(weir_ctx *ctx, weir_option option)
     return value != 0;
 }
 
+/* A handshake that is not done by then never will be; who hears of it finds it counted. */
+static void be_over(weir_tls_connection *self)
+{
+    if (self->phase == WEIR_TLS_SHAKING)
+        atomic_fetch_add_explicit(&self->context->failed, 1, memory_order_relaxed);
+    self->phase = WEIR_TLS_OVER;
+}
+
 /* Failing -------------------------------------------------------------------------------------- */
 
 /* Its own error comes here first. An alert goes out, and everybody who waits hears of it. So they
@@ -44,10 +52,9 @@ static void tls_on_error(weir_ctx *ctx, const weir_error *error)
     if (self->phase == WEIR_TLS_SHAKING && weir__tls_is_lost(ctx))
         self->decoder.is_over = true;
     if (self->decoder.is_over && self->phase != WEIR_TLS_OVER) {
-        if (self->phase == WEIR_TLS_SHAKING &&
-            !weir_future_is_done(weir_promise_future(self->handshake)))
+        be_over(self);
+        if (!weir_future_is_done(weir_promise_future(self->handshake)))
             weir_promise_fail_with(self->handshake, error);
-        self->phase = WEIR_TLS_OVER;
         weir__tls_send_last_words(ctx, self);
         weir__tls_let_go(ctx, self, error->code);
     }
@@ -165,7 +172,7 @@ static int set_up(weir_ctx *ctx, weir_tls_connection *self, const weir_tls *conf
 /* On an executor of its own it stays, and refuses what is written, which may be on its way. */
 static void give_up(weir_ctx *ctx, weir_tls_connection *self, const weir_error *error)
 {
-    self->phase = WEIR_TLS_OVER;
+    be_over(self);
     self->decoder.is_over = true;
     if (weir__tls_is_on_loop(ctx)) {
         weir__tls_give_up(ctx, error->code, error->message);
@@ -199,7 +206,7 @@ static void tls_added(weir_ctx *ctx)
 
 static void drop_all(weir_ctx *ctx, weir_tls_connection *self, int code)
 {
-    self->phase = WEIR_TLS_OVER;
+    be_over(self);
     weir__tls_pass_sealed(ctx, self);
     weir__tls_let_go(ctx, self, code);
     if (self->handshake != NULL)
@@ -239,8 +246,8 @@ static void tls_on_inactive(weir_ctx *ctx)
         weir__tls_end_input(ctx, self);
     if (self->is_closing)
         weir__tls_close_at_last(ctx, self);
+    be_over(self);
     weir__tls_let_go(ctx, self, WEIR_ECLOSED);
-    self->phase = WEIR_TLS_OVER;
     if (self->handshake != NULL)
         weir_promise_fail(self->handshake, WEIR_ECLOSED);
     weir_ctx_fire_inactive(ctx);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* TLS inbound: from records to a handshake, then to bytes, and how the other side ends. */
 #include "tls/connection.h"
+#include "tls/context.h"
 #include "tls/place.h"
 
 #include <weir/alloc.h>
@@ -140,6 +141,13 @@ static void release_session(void *session)
     weir_msg_release(session);
 }
 
+static void count(weir_tls_connection *self, const weir_tls_session *session)
+{
+    weir_tls_context *context = self->context;
+    atomic_fetch_add_explicit(&context->handshakes, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&context->resumed, session->is_resumed, memory_order_relaxed);
+}
+
 /* The handshake is done. Takes the reference. */
 static void be_open(weir_ctx *ctx, weir_tls_connection *self, weir_msg *session)
 {
@@ -148,6 +156,7 @@ static void be_open(weir_ctx *ctx, weir_tls_connection *self, weir_msg *session)
         return;
     }
     self->phase = WEIR_TLS_OPEN;
+    count(self, weir_tls_session_from(session));
     weir_ctx_cancel(ctx, &self->timer);
     if (weir_promise_succeed(self->handshake, weir_msg_retain(session), release_session) < 0)
         weir_msg_release(session); /* somebody has cancelled it */

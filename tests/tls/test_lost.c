@@ -197,6 +197,9 @@ static void lose_over(const backend *io, void (*go)(int fd), int code)
         WAIT_FOR(atomic_load(&self.inactives) == 1);
         assert_int_equal(atomic_load(&self.errors), 1);
         assert_int_equal(atomic_load(&self.last_error), code);
+        weir_tls_context_stats stats;
+        weir_tls_context_get_stats(self.contexts[0], &stats);
+        assert_int_equal(stats.failed, 1);
         town_close(&self);
     }
 }
