@@ -70,6 +70,10 @@ typedef struct weir_tls {
  * system says (-ECONNRESET), or WEIR_EOF when the other side just ends it. Then nothing more is
  * decrypted or encrypted, and the channel closes.
  *
+ * TLS inside of TLS, as through a proxy that speaks it, is two of these, the inner one behind the
+ * outer. The event of the outer one ends at the inner one, so that handlers behind hear of what
+ * they are in; those between the two hear of the outer.
+ *
  * In the middle of a connection (STARTTLS) add it first, on the loop: a server behind the flush of
  * its answer, a client behind the server's. It tells the handlers behind by weir_event_switched,
  * and a decoder that has bytes left of what came before refuses them: somebody may have put them
@@ -114,7 +118,8 @@ static inline const weir_tls_session *weir_tls_session_from(const weir_msg *msg)
 
 /** Complete when the handshake of a channel is done, with a const weir_tls_session as its value, or
  * has failed, with the error in words: borrowed from the channel. NULL when it has no TLS, or none
- * yet, because the handler waits for the channel's registration. Any thread. */
+ * yet, because the handler waits for the channel's registration. Of several handlers it is that of
+ * the one that was added last; retain it when another will be added. Any thread. */
 WEIR_API weir_future *weir_tls_handshake(const weir_channel *channel);
 
 WEIR_END_DECLS

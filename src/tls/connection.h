@@ -42,6 +42,7 @@ typedef struct weir_tls_connection {
     weir_error *failure;       /* to be told, behind what was good */
     bool is_input_ended;       /* close_notify was heard */
     bool is_end_told;          /* to the handlers behind */
+    bool is_finishing;         /* that was how */
 
     /* Outbound: */
     bool is_flush_wanted;   /* once it is open */

@@ -180,6 +180,12 @@ const weir_decoder_type weir__tls_records = { .decode = decode, .give = give };
 
 /* Behind a pass of the decoder ----------------------------------------------------------------- */
 
+static void finish(weir_ctx *ctx, weir_tls_connection *self)
+{
+    self->is_finishing = true;
+    weir_channel_finish(weir_ctx_channel(ctx), NULL);
+}
+
 /* The other side has said that no more comes. Without half-closure that is the end of this side,
  * too, behind what was flushed. */
 static void tell_end(weir_ctx *ctx, weir_tls_connection *self)
@@ -192,7 +198,7 @@ static void tell_end(weir_ctx *ctx, weir_tls_connection *self)
     else if (weir__tls_has_option(ctx, WEIR_OPTION_ALLOW_HALF_CLOSURE))
         weir_ctx_fire_event(ctx, &weir_event_input_closed);
     else
-        weir_channel_finish(weir_ctx_channel(ctx), NULL);
+        finish(ctx, self);
 }
 
 static void go_on(weir_ctx *ctx, weir_tls_connection *self);
@@ -252,8 +258,11 @@ static void go_on(weir_ctx *ctx, weir_tls_connection *self)
 
 void weir__tls_on_read(weir_ctx *ctx, weir_msg *msg)
 {
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    if (self->job != NULL || self->is_paused) /* another of these has ended what it has begun */
+        weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, false);
     weir_decoder_on_read(ctx, msg);
-    go_on(ctx, weir_ctx_state(ctx));
+    go_on(ctx, self);
 }
 
 void weir__tls_on_read_complete(weir_ctx *ctx)
@@ -285,13 +294,20 @@ void weir__tls_close_input(weir_ctx *ctx, weir_tls_connection *self)
 void weir__tls_on_event(weir_ctx *ctx, weir_msg *event)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
+    if (weir_tls_session_from(event) != NULL) {
+        weir_msg_release(event); /* of TLS around this, which is not what the others are behind */
+        return;
+    }
     if (event != &weir_event_input_closed || self->phase == WEIR_TLS_OVER) {
         weir_ctx_fire_event(ctx, event);
         return;
     }
     if (self->is_closing)
         weir__tls_close_at_last(ctx, self);
-    weir__tls_close_input(ctx, self); /* what was said of the end before is not said again */
+    else if (self->is_finishing)
+        weir_ctx_fire_event(ctx, event); /* somebody behind may hold that up */
+    else
+        weir__tls_close_input(ctx, self); /* what was said of the end before is not said again */
 }
 
 void weir__tls_drop_input(weir_ctx *ctx, weir_tls_connection *self)

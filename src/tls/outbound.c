@@ -40,6 +40,13 @@ void weir__tls_send_last_words(weir_ctx *ctx, weir_tls_connection *self)
     weir_ctx_flush(ctx);
 }
 
+/* Whether the other side takes too little. That the channel is not writable for somebody's reason
+ * says nothing about it: one that waits for a handshake behind this one needs what is read. */
+static bool is_queue_full(weir_ctx *ctx)
+{
+    return weir_channel_bytes_before_writable(weir_ctx_channel(ctx)) > 0;
+}
+
 static void set_paused(weir_ctx *ctx, weir_tls_connection *self, bool is_paused)
 {
     if (self->is_paused == is_paused)
@@ -54,14 +61,18 @@ void weir__tls_send_output(weir_ctx *ctx, weir_tls_connection *self)
     if (out == NULL)
         return;
     weir_ctx_write_and_flush(ctx, &out->msg, NULL);
-    if (self->phase == WEIR_TLS_OPEN && !self->is_held_back)
-        set_paused(ctx, self, !weir_channel_is_writable(weir_ctx_channel(ctx)));
+    if (self->phase == WEIR_TLS_OPEN)
+        set_paused(ctx, self, is_queue_full(ctx));
 }
 
+/* Another of these may have ended what this one has begun: the reason is the same. */
 void weir__tls_on_writability(weir_ctx *ctx)
 {
-    if (weir_channel_is_writable(weir_ctx_channel(ctx)))
-        set_paused(ctx, weir_ctx_state(ctx), false);
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    if (self->is_held_back)
+        weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, false);
+    if (!is_queue_full(ctx))
+        set_paused(ctx, self, false);
     weir_ctx_fire_writability(ctx);
 }
 
@@ -201,8 +212,10 @@ void weir__tls_close_at_last(weir_ctx *ctx, weir_tls_connection *self)
 /* Waits for the other side's close_notify, if it has one to say. */
 static bool wait_for_end(weir_ctx *ctx, weir_tls_connection *self, weir_promise *promise)
 {
+    weir_channel *channel = weir_ctx_channel(ctx);
+    bool can_hear = weir_channel_is_active(channel) && !weir_channel_is_input_closed(channel);
     if (self->phase != WEIR_TLS_OPEN || self->is_input_ended || self->is_closing ||
-        self->close_ms < 0 || !weir_channel_is_active(weir_ctx_channel(ctx)) ||
+        self->close_ms < 0 || !can_hear ||
         weir_ctx_schedule(ctx, &self->timer, WEIR_MS(self->close_ms)) < 0)
         return false;
     self->is_closing = true;

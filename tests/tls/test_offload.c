@@ -11,29 +11,9 @@
 
 static void echo_over(const backend *io, place where, const char *address)
 {
-    enum { CALLERS = 4, MUCH = 300000 };
     town self;
-    caller callers[CALLERS];
-    weir_channel *channels[CALLERS];
     town_open(&self, io, where, address);
-    for (size_t i = 0; i < CALLERS; i++) {
-        channels[i] = town_call(&self, &callers[i]);
-        town_say(channels[i], i % 2 == 0 ? 100 : MUCH);
-    }
-    for (size_t i = 0; i < CALLERS; i++) {
-        size_t length = i % 2 == 0 ? 100 : MUCH;
-        WAIT_FOR(atomic_load(&callers[i].heard) >= length || atomic_load(&callers[i].errors) > 0);
-        assert_int_equal(atomic_load(&callers[i].last_error), 0);
-        assert_int_equal(atomic_load(&callers[i].heard), length);
-        assert_int_equal(atomic_load(&callers[i].wrong), 0);
-        town_hang_up(channels[i]);
-    }
-    WAIT_FOR(atomic_load(&self.inactives) == CALLERS);
-    assert_int_equal(atomic_load(&self.errors), 0);
-    assert_int_equal(atomic_load(&self.sessions), CALLERS);
-    weir_tls_context_stats stats;
-    weir_tls_context_get_stats(self.contexts[0], &stats);
-    assert_int_equal(stats.handshakes, CALLERS);
+    town_echo(&self);
     town_close(&self);
 }
 
@@ -185,7 +165,7 @@ static const weir_handler_type leaking = { .name = "leaking",
 static int init_leaker(weir_channel *channel, void *arg)
 {
     leaker *self = arg;
-    int code = town_add_tls(channel, &self->tls, self->group);
+    int code = town_add_tls(channel, "tls", &self->tls, self->group);
     if (code == 0)
         code = weir_pipeline_add_last(weir_channel_pipeline(channel), "leaking", &leaking, NULL);
     weir_channel_write_and_flush(channel, weir_buf_msg(weir_buf_from("secret", 6)), NULL);

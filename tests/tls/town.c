@@ -43,12 +43,22 @@ static const weir_handler_type echoes = { .name = "echoes",
                                           .on_error = town_on_error,
                                           .on_inactive = town_on_inactive };
 
-int town_add_tls(weir_channel *channel, const weir_tls *tls, weir_group *group)
+int town_add_tls(weir_channel *channel, const char *name, const weir_tls *tls, weir_group *group)
 {
     weir_handler_config config = {
-        .type = &weir_tls_handler, .name = "tls", .arg = (void *)(uintptr_t)tls, .group = group
+        .type = &weir_tls_handler, .name = name, .arg = (void *)(uintptr_t)tls, .group = group
     };
     return weir_pipeline_add(weir_channel_pipeline(channel), &config, NULL);
+}
+
+/* Once, or once more inside of that. */
+static int add_layers(const town *self, weir_channel *channel, const weir_tls *tls)
+{
+    int code = 0;
+    for (int i = 0; i < (self->is_double ? 2 : 1) && code == 0; i++)
+        code = town_add_tls(channel, i == 0 ? "tls" : "tls inside", tls,
+                            self->place == ALL_ELSEWHERE ? self->others : NULL);
+    return code;
 }
 
 int town_init_child(weir_channel *channel, void *arg)
@@ -56,8 +66,7 @@ int town_init_child(weir_channel *channel, void *arg)
     town *self = arg;
     if (self->linger_ms > 0)
         weir_channel_set_option(channel, WEIR_OPTION_LINGER_MS, self->linger_ms, NULL);
-    int code = town_add_tls(channel, &self->tls,
-                            self->place == ALL_ELSEWHERE ? self->others : NULL);
+    int code = add_layers(self, channel, &self->tls);
     if (code == 0)
         code = weir_pipeline_add_last(weir_channel_pipeline(channel), "echo", &echoes, self);
     weir_channel_release(atomic_exchange(&self->accepted, weir_channel_retain(channel)));
@@ -101,8 +110,7 @@ static const weir_handler_type calling = { .name = "calling",
 int town_init_caller(weir_channel *channel, void *arg)
 {
     caller *self = arg;
-    int code = town_add_tls(channel, &self->tls,
-                            self->town->place == ALL_ELSEWHERE ? self->town->others : NULL);
+    int code = add_layers(self->town, channel, &self->tls);
     return code < 0
                ? code
                : weir_pipeline_add_last(weir_channel_pipeline(channel), "calling", &calling, self);
@@ -183,4 +191,31 @@ void town_say(weir_channel *channel, size_t length)
         weir_channel_write(channel, &buf->msg, NULL);
     }
     weir_channel_flush(channel);
+}
+
+void town_echo(town *self)
+{
+    enum { CALLERS = 4, MUCH = 300000 };
+    caller callers[CALLERS];
+    weir_channel *channels[CALLERS];
+    for (size_t i = 0; i < CALLERS; i++) {
+        channels[i] = town_call(self, &callers[i]);
+        town_say(channels[i], i % 2 == 0 ? 100 : MUCH);
+    }
+    for (size_t i = 0; i < CALLERS; i++) {
+        size_t length = i % 2 == 0 ? 100 : MUCH;
+        WAIT_FOR(atomic_load(&callers[i].heard) >= length || atomic_load(&callers[i].errors) > 0);
+        assert_int_equal(atomic_load(&callers[i].last_error), 0);
+        assert_int_equal(atomic_load(&callers[i].heard), length);
+        assert_int_equal(atomic_load(&callers[i].wrong), 0);
+        town_hang_up(channels[i]);
+        WAIT_FOR(atomic_load(&callers[i].inactives) == 1); /* the last it knows of the caller */
+    }
+    WAIT_FOR(atomic_load(&self->inactives) == CALLERS);
+    assert_int_equal(atomic_load(&self->errors), 0);
+    assert_int_equal(atomic_load(&self->sessions), CALLERS);
+    weir_tls_context_stats stats;
+    weir_tls_context_get_stats(self->contexts[0], &stats);
+    assert_int_equal(stats.handshakes, self->is_double ? 2 * CALLERS : CALLERS);
+    assert_int_equal(stats.failed, 0);
 }

@@ -22,6 +22,7 @@ typedef struct town {
     weir_tls_context *contexts[2]; /* the server's and the client's */
     weir_tls tls;                  /* the server's */
     place place;
+    bool is_double;    /* TLS in TLS, on both sides */
     int64_t linger_ms; /* of accepted connections; 0: as always */
     char address[64];
     atomic_int actives, inactives, errors, last_error, sessions;
@@ -48,12 +49,15 @@ weir_channel *town_call(town *self, caller *by);
 int town_init_child(weir_channel *channel, void *arg);
 int town_init_caller(weir_channel *channel, void *arg);
 
-int town_add_tls(weir_channel *channel, const weir_tls *tls, weir_group *group);
+int town_add_tls(weir_channel *channel, const char *name, const weir_tls *tls, weir_group *group);
 
 /* Closes it, and gives the reference back. */
 void town_hang_up(weir_channel *channel);
 
 /* Writes so many bytes, in pieces of all sizes, and flushes; callers know what they expect. */
 void town_say(weir_channel *channel, size_t length);
+
+/* Four callers say little and much, hear it again and hang up, and nothing goes wrong. */
+void town_echo(town *self);
 
 #endif
