@@ -3,7 +3,7 @@
 #include "tls/certs.h"
 #include "tls/context.h"
 #include "tls/engine.h"
-#include "tls/pair.h"
+#include "tls/raw.h"
 #include "tls/tickets.h"
 
 #include <stdio.h>
@@ -172,6 +172,55 @@ static void another_port_does_not_know_them(void **state)
         assert_false(engines_resume(server, client, 8444, 8444));
         weir_tls_context_release(server);
         weir_tls_context_release(client);
+    }
+}
+
+/* A client of OpenSSL, which resumes a session under any name; it leaves the next one there.
+ * Returns whether it was resumed. */
+static bool resumes_as(weir_tls_context *context, int version, const char *name,
+                       SSL_SESSION **session)
+{
+    pair_end server = { .tls.context = context };
+    weir_embedded_config config = { .init = pair_init, .arg = &server };
+    static raw client;
+    assert_int_equal(weir_embedded_new(&server.embedded, &config, NULL), 0);
+    raw_begin(&client, server.embedded, false, version);
+    if (name != NULL)
+        assert_int_equal(SSL_set_tlsext_host_name(client.ssl, name), 1);
+    if (*session != NULL)
+        assert_int_equal(SSL_set_session(client.ssl, *session), 1);
+    raw_carry(&client);
+    assert_true(SSL_is_init_finished(client.ssl));
+    const weir_tls_session *told =
+        weir_future_value(weir_tls_handshake(weir_embedded_channel(server.embedded)));
+    assert_true(name == NULL ? told->host == NULL : strcmp(told->host, name) == 0);
+    bool is_resumed = SSL_session_reused(client.ssl) == 1;
+    assert_int_equal(told->is_resumed, is_resumed);
+    SSL_SESSION_free(*session);
+    *session = SSL_get1_session(client.ssl);
+    SSL_shutdown(client.ssl); /* what is cut off is not resumed */
+    raw_carry(&client);
+    raw_end(&client);
+    weir_embedded_free(server.embedded);
+    return is_resumed;
+}
+
+static void another_name_does_not_know_them(void **state)
+{
+    static const int versions[] = { TLS1_2_VERSION, TLS1_3_VERSION };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        weir_tls_context *server = pair_server_context(NULL);
+        SSL_SESSION *session = NULL;
+        assert_false(resumes_as(server, versions[i], "a.example.org", &session));
+        assert_true(resumes_as(server, versions[i], "a.example.org", &session));
+        assert_false(resumes_as(server, versions[i], "b.example.org", &session));
+        assert_true(resumes_as(server, versions[i], "b.example.org", &session));
+        assert_false(resumes_as(server, versions[i], NULL, &session));
+        assert_true(resumes_as(server, versions[i], NULL, &session));
+        assert_false(resumes_as(server, versions[i], "a.example.org", &session));
+        SSL_SESSION_free(session);
+        weir_tls_context_release(server);
     }
 }
 
@@ -345,6 +394,7 @@ int main(void)
         weir_case(another_context_does_not_know_them),
         weir_case(keys_alone_do_not_help),
         weir_case(another_port_does_not_know_them),
+        weir_case(another_name_does_not_know_them),
         weir_case(reloading_a_certificate_keeps_them),
         weir_case(trusting_others_ends_them),
         weir_case(a_late_ticket_does_not_count),
