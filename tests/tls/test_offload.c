@@ -5,6 +5,7 @@
 
 #include <weir/sim.h>
 
+#include <pthread.h>
 #include <string.h>
 
 /* Bytes there and back ------------------------------------------------------------------------- */
@@ -141,6 +142,71 @@ static void reloading_goes_on_beside_handshakes(void **state)
     town_close(&self);
 }
 
+/* Two threads that reload both contexts, each as if it were alone, until they are told to stop. */
+typedef struct reloader {
+    pthread_t thread;
+    town *town;
+    weir_tls_config other;
+    atomic_bool *must_stop;
+    uint64_t reloads; /* of the server's */
+    int code;         /* the first that is not as it should be */
+} reloader;
+
+static void *reload_on_and_on(void *arg)
+{
+    reloader *self = arg;
+    const weir_tls_config wrong = { .session_s = -5 };
+    do {
+        weir_tls_context **contexts = self->town->contexts;
+        int codes[] = { weir_tls_context_reload(contexts[0], &self->other, NULL),
+                        weir_tls_context_reload(contexts[0], NULL, NULL),
+                        weir_tls_context_reload(contexts[1], NULL, NULL) };
+        for (size_t i = 0; i < 3; i++)
+            self->code = self->code != 0 ? self->code : codes[i];
+        if (weir_tls_context_reload(contexts[0], &wrong, NULL) != -EINVAL)
+            self->code = -EPROTO;
+        self->reloads += 2;
+    } while (!atomic_load(self->must_stop));
+    return NULL;
+}
+
+static void two_threads_reload_beside_handshakes(void **state)
+{
+    enum { CALLERS = 20 };
+    town self;
+    caller callers[CALLERS];
+    reloader reloaders[2];
+    atomic_bool must_stop = false;
+    weir_tls_context_stats stats;
+    town_open(&self, *state, HANDSHAKE_ELSEWHERE, "127.0.0.1:0");
+    for (size_t i = 0; i < 2; i++) {
+        reloaders[i] = (reloader){ .town = &self, .must_stop = &must_stop };
+        reloaders[i].other = (weir_tls_config){
+            .certificate_pem = pair_identity()->certificate_pem,
+            .key_pem = pair_identity()->key_pem,
+            .max_version = i == 0 ? WEIR_TLS_1_2 : WEIR_TLS_1_3, /* so that it can be seen */
+        };
+        pthread_create(&reloaders[i].thread, NULL, reload_on_and_on, &reloaders[i]);
+    }
+    for (size_t i = 0; i < CALLERS; i++) {
+        weir_channel *channel = town_call(&self, &callers[i]);
+        town_say(channel, 10);
+        WAIT_FOR(atomic_load(&callers[i].heard) == 10 || atomic_load(&callers[i].errors) > 0);
+        assert_int_equal(atomic_load(&callers[i].last_error), 0);
+        town_hang_up(channel);
+    }
+    atomic_store(&must_stop, true);
+    for (size_t i = 0; i < 2; i++) {
+        pthread_join(reloaders[i].thread, NULL);
+        assert_int_equal(reloaders[i].code, 0);
+    }
+    weir_tls_context_get_stats(self.contexts[0], &stats);
+    assert_int_equal(stats.reloads, reloaders[0].reloads + reloaders[1].reloads);
+    assert_int_equal(stats.handshakes, CALLERS);
+    assert_int_equal(stats.failed, 0);
+    town_close(&self);
+}
+
 /* What cannot encrypt is taken out of the pipeline, and nothing goes out in the clear meanwhile. */
 typedef struct leaker {
     weir_tls tls;
@@ -265,6 +331,7 @@ int main(void)
         epoll_only(the_loops_end_meanwhile),
         each_backend(executors_that_have_ended_refuse),
         epoll_only(reloading_goes_on_beside_handshakes),
+        epoll_only(two_threads_reload_beside_handshakes),
         each_backend(nothing_goes_out_in_the_clear),
         weir_case(an_echo_over_the_simulated_network),
     };
