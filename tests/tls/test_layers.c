@@ -256,9 +256,8 @@ static void a_step_of_one_stops_reading(void **state)
 static void an_echo_over_sockets(void **state)
 {
     for (place where = ON_LOOP; where <= ALL_ELSEWHERE; where++) {
-        town self;
-        town_open(&self, *state, where, "127.0.0.1:0");
-        self.is_double = true;
+        town self = { .is_double = true };
+        town_open_filled(&self, *state, where, "127.0.0.1:0");
         town_echo(&self);
         town_close(&self);
     }

@@ -181,11 +181,9 @@ static uint64_t bytes_in(const weir_channel *channel)
 static void lose_over(const backend *io, void (*go)(int fd), int code)
 {
     for (place where = ON_LOOP; where <= ALL_ELSEWHERE; where++) {
-        town self;
+        town self = { .tls.handshake_ms = WEIR_OFF, .linger_ms = 3600000 }; /* nothing ends it so */
         hello made;
-        town_open(&self, io, where, "127.0.0.1:0");
-        self.tls.handshake_ms = WEIR_OFF; /* nothing but what happens ends it */
-        self.linger_ms = 3600000;
+        town_open_filled(&self, io, where, "127.0.0.1:0");
         hello_make(&made, "localhost");
         int fd = dial(self.server);
         assert_int_equal(send(fd, made.bytes, 100, MSG_NOSIGNAL), 100);

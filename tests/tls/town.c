@@ -116,9 +116,9 @@ int town_init_caller(weir_channel *channel, void *arg)
                : weir_pipeline_add_last(weir_channel_pipeline(channel), "calling", &calling, self);
 }
 
-void town_open(town *self, const backend *io, place where, const char *address)
+void town_open_filled(town *self, const backend *io, place where, const char *address)
 {
-    *self = (town){ .place = where };
+    self->place = where;
     self->contexts[0] = pair_server_context(NULL);
     self->contexts[1] = pair_client_context(NULL);
     self->others = new_group_of(2);
@@ -137,6 +137,12 @@ void town_open(town *self, const backend *io, place where, const char *address)
         weir_address bound = address_of_server(self->server);
         weir_address_text(&bound, self->address, sizeof self->address);
     }
+}
+
+void town_open(town *self, const backend *io, place where, const char *address)
+{
+    *self = (town){ 0 };
+    town_open_filled(self, io, where, address);
 }
 
 weir_channel *town_call(town *self, caller *by)

@@ -40,6 +40,9 @@ typedef struct caller {
 
 /* Listens at an address: the port of "127.0.0.1:0" is in `address` then. */
 void town_open(town *self, const backend *io, place where, const char *address);
+
+/* The same of one that has something already: times, is_double. */
+void town_open_filled(town *self, const backend *io, place where, const char *address);
 void town_close(town *self);
 
 /* A client that is connected, with one reference; its handshake may still be under way. */
