@@ -344,11 +344,11 @@ static SSL_CTX *make_ssl(weir_tls_material *self, weir_error *error)
 {
     weir__tls_failure_clear();
     SSL_CTX *ssl = SSL_CTX_new(self->is_server ? TLS_server_method() : TLS_client_method());
-    if (ssl == NULL) {
+    if (ssl == NULL || SSL_CTX_set_app_data(ssl, self) != 1) {
         weir__tls_failure(error, -ENOMEM, "OpenSSL cannot make a context");
+        SSL_CTX_free(ssl);
         return NULL;
     }
-    SSL_CTX_set_app_data(ssl, self);
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS);
