@@ -252,18 +252,7 @@ static void without_tls_nothing_goes_out(void **state)
 
 static weir_promise *write_text(pair_end *end, const char *text)
 {
-    weir_channel *channel = weir_embedded_channel(end->embedded);
-    weir_promise *promise = weir_channel_promise(channel);
-    weir_channel_write(channel, weir_buf_msg(weir_buf_from(text, strlen(text))), promise);
-    weir_embedded_run(end->embedded);
-    return promise;
-}
-
-static int code_of(weir_promise *promise)
-{
-    int code = weir_future_code(weir_promise_future(promise));
-    weir_promise_release(promise);
-    return code;
+    return pair_write(end, text, strlen(text));
 }
 
 static void what_waits_is_bounded(void **state)
@@ -274,14 +263,14 @@ static void what_waits_is_bounded(void **state)
     pair_begin(&both);
     weir_promise *first = write_text(&both.client, "12345678"),
                  *more = write_text(&both.client, "abc"), *last = write_text(&both.client, "90");
-    assert_int_equal(code_of(more), WEIR_ELIMIT);
+    assert_int_equal(pair_code_of(more), WEIR_ELIMIT);
     weir_embedded_flush(both.client.embedded);
     assert_false(weir_future_is_done(weir_promise_future(first)));
     pair_shake(&both);
     pair_heard(&both.server, heard, sizeof heard);
     assert_string_equal(heard, "1234567890");
-    assert_int_equal(code_of(first), 0);
-    assert_int_equal(code_of(last), 0);
+    assert_int_equal(pair_code_of(first), 0);
+    assert_int_equal(pair_code_of(last), 0);
     pair_finish(&both);
 }
 
@@ -298,7 +287,7 @@ static void what_is_not_flushed_waits_on(void **state)
     pair_carry(&both);
     pair_heard(&both.server, heard, sizeof heard);
     assert_string_equal(heard, "later");
-    assert_int_equal(code_of(promise), 0);
+    assert_int_equal(pair_code_of(promise), 0);
     pair_finish(&both);
 }
 
@@ -312,13 +301,13 @@ static void a_failed_handshake_ends_what_waits(void **state)
     weir_embedded_flush(both.client.embedded);
     weir_channel_shutdown(weir_embedded_channel(both.client.embedded), shut);
     weir_embedded_run(both.client.embedded);
-    assert_int_equal(code_of(write_text(&both.client, "more")), -EPIPE);
+    assert_int_equal(pair_code_of(write_text(&both.client, "more")), -EPIPE);
     pair_carry(&both);
-    assert_int_equal(code_of(promise), WEIR_ETLS_HOST);
-    assert_int_equal(code_of(shut), WEIR_ETLS_HOST);
+    assert_int_equal(pair_code_of(promise), WEIR_ETLS_HOST);
+    assert_int_equal(pair_code_of(shut), WEIR_ETLS_HOST);
     pair_expect_error(&both.client, WEIR_ETLS_HOST);
     pair_expect_error(&both.server, WEIR_ETLS_ALERT);
-    assert_int_equal(code_of(write_text(&both.client, "more")), WEIR_ECLOSED);
+    assert_int_equal(pair_code_of(write_text(&both.client, "more")), WEIR_ECLOSED);
     pair_finish(&both);
 }
 
@@ -334,10 +323,10 @@ static void a_close_ends_what_waits(void **state)
         weir_promise *closed = weir_channel_promise(weir_embedded_channel(both.client.embedded));
         weir_channel_close(weir_embedded_channel(both.client.embedded), closed);
         weir_embedded_run(both.client.embedded);
-        assert_int_equal(code_of(promise), WEIR_ECLOSED);
-        assert_int_equal(code_of(write_text(&both.client, "more")), WEIR_ECLOSED);
+        assert_int_equal(pair_code_of(promise), WEIR_ECLOSED);
+        assert_int_equal(pair_code_of(write_text(&both.client, "more")), WEIR_ECLOSED);
         pair_carry(&both);
-        assert_int_equal(code_of(closed), 0);
+        assert_int_equal(pair_code_of(closed), 0);
         weir_embedded_take_error(both.server.embedded, NULL);
         pair_finish(&both);
     }
@@ -353,7 +342,7 @@ static void what_is_no_buffer_is_refused(void **state)
     weir_promise *promise = weir_channel_promise(channel);
     weir_channel_write(channel, &weir_event_switched, promise);
     weir_embedded_run(both.client.embedded);
-    assert_int_equal(code_of(promise), -EOPNOTSUPP);
+    assert_int_equal(pair_code_of(promise), -EOPNOTSUPP);
     pair_finish(&both);
 }
 
@@ -371,7 +360,7 @@ static void what_waits_makes_it_unwritable(void **state)
     assert_false(weir_channel_is_writable(channel));
     pair_shake(&both);
     assert_true(weir_channel_is_writable(channel));
-    assert_int_equal(code_of(promise), 0);
+    assert_int_equal(pair_code_of(promise), 0);
     /* A peer that takes nothing, behind the handshake. */
     while (weir_embedded_inbound_count(both.server.embedded) > 0)
         weir_msg_release(weir_embedded_read_inbound(both.server.embedded));
@@ -381,7 +370,7 @@ static void what_waits_makes_it_unwritable(void **state)
     assert_false(weir_channel_is_writable(channel));
     weir_embedded_accept(both.client.embedded, SIZE_MAX);
     assert_true(weir_channel_is_writable(channel));
-    assert_int_equal(code_of(promise), 0);
+    assert_int_equal(pair_code_of(promise), 0);
     pair_finish(&both);
 }
 
@@ -402,7 +391,7 @@ static void the_handshake_reads_by_itself(void **state)
     }
     assert_int_equal(
         weir_future_code(weir_tls_handshake(weir_embedded_channel(both.client.embedded))), 0);
-    assert_int_equal(code_of(promise), 0);
+    assert_int_equal(pair_code_of(promise), 0);
     pair_finish(&both);
 }
 
@@ -420,9 +409,9 @@ static void one_direction_ends_before_the_other(void **state)
     weir_promise *shut = weir_channel_promise(client);
     weir_channel_shutdown(client, shut);
     weir_embedded_run(both.client.embedded);
-    assert_int_equal(code_of(shut), 0);
+    assert_int_equal(pair_code_of(shut), 0);
     assert_true(weir_embedded_is_output_shut(both.client.embedded));
-    assert_int_equal(code_of(write_text(&both.client, "more")), -EPIPE);
+    assert_int_equal(pair_code_of(write_text(&both.client, "more")), -EPIPE);
     pair_carry(&both);
     weir_embedded_end_inbound(both.server.embedded, 0); /* the FIN behind it */
     assert_string_equal(seen.text, "active session input_closed ");
@@ -453,8 +442,8 @@ static void a_shutdown_waits_for_the_handshake(void **state)
     pair_carry(&both);
     pair_heard(&both.server, heard, sizeof heard);
     assert_string_equal(heard, "last words");
-    assert_int_equal(code_of(promise), 0);
-    assert_int_equal(code_of(shut), 0);
+    assert_int_equal(pair_code_of(promise), 0);
+    assert_int_equal(pair_code_of(shut), 0);
     assert_int_equal(weir_embedded_check(both.server.embedded), 0);
     pair_finish(&both);
 }
@@ -520,8 +509,8 @@ static void whoever_closes_twice_does_not_wait(void **state)
     weir_channel_close(client, second);
     weir_embedded_run(both.client.embedded);
     assert_false(weir_channel_is_open(client));
-    assert_int_equal(code_of(first), 0);
-    assert_int_equal(code_of(second), 0);
+    assert_int_equal(pair_code_of(first), 0);
+    assert_int_equal(pair_code_of(second), 0);
     pair_finish(&both);
 }
 
@@ -557,12 +546,12 @@ static void removed_it_says_goodbye_and_lets_everything_pass(void **state)
     assert_int_equal(weir_embedded_call(both.client.embedded, remove_tls,
                                         weir_embedded_channel(both.client.embedded)),
                      0);
-    assert_int_equal(code_of(promise), 0);
+    assert_int_equal(pair_code_of(promise), 0);
     pair_carry(&both);
     pair_heard(&both.server, heard, sizeof heard);
     assert_string_equal(heard, "sealed");
     assert_int_equal(weir_embedded_check(both.server.embedded), 0);
-    assert_int_equal(code_of(write_text(&both.client, "plain")), -EINPROGRESS);
+    assert_int_equal(pair_code_of(write_text(&both.client, "plain")), -EINPROGRESS);
     weir_embedded_flush(both.client.embedded);
     assert_int_equal(weir_embedded_read_outbound_bytes(both.client.embedded, heard, sizeof heard),
                      5);
@@ -582,7 +571,7 @@ static void removed_early_nothing_that_waits_goes_out(void **state)
                        weir_embedded_channel(both.client.embedded));
     size_t length = weir_embedded_read_outbound_bytes(both.client.embedded, sent, sizeof sent);
     assert_null(memmem(sent, length, "secret", 6));
-    assert_int_equal(code_of(promise), WEIR_ECLOSED);
+    assert_int_equal(pair_code_of(promise), WEIR_ECLOSED);
     assert_int_equal(
         weir_future_code(weir_tls_handshake(weir_embedded_channel(both.client.embedded))),
         WEIR_ECLOSED);
@@ -614,7 +603,7 @@ static void it_can_go_when_it_is_done(void **state)
         pair_carry(&both);
         weir_embedded_run(both.client.embedded);
         assert_true(weir_future_is_done(weir_promise_future(promise)));
-        code_of(promise);
+        pair_code_of(promise);
         weir_embedded_take_error(both.server.embedded, NULL);
         pair_finish(&both);
     }

@@ -45,25 +45,43 @@ static int remove_tls(void *arg)
     return weir_pipeline_remove(weir_channel_pipeline(arg), "tls");
 }
 
-/* Both threads of the executors are held, so that the server's first step waits. */
-static void hold_both(town *self, blocker held[2])
+/* A connection whose server waits with its first step, for both threads of the executors are held.
+ */
+typedef struct waiting {
+    town town;
+    caller by;
+    blocker held[2];
+    weir_channel *client;
+} waiting;
+
+static void wait_in_handshake(waiting *self, const backend *io)
 {
-    block(&held[0], weir_group_at(self->others, 0));
-    block(&held[1], weir_group_at(self->others, 1));
+    town_open(&self->town, io, HANDSHAKE_ELSEWHERE, "127.0.0.1:0");
+    block(&self->held[0], weir_group_at(self->town.others, 0));
+    block(&self->held[1], weir_group_at(self->town.others, 1));
+    self->client = town_call(&self->town, &self->by);
+    WAIT_FOR(atomic_load(&self->town.accepted_count) == 1);
+}
+
+static void go_on(waiting *self)
+{
+    unblock(&self->held[0]);
+    unblock(&self->held[1]);
+}
+
+static void end_waiting(waiting *self)
+{
+    town_hang_up(self->client);
+    town_close(&self->town);
 }
 
 static void something_happens_meanwhile(void **state)
 {
     for (int way = 0; way < 4; way++) {
-        town self;
-        caller by;
-        blocker held[2];
-        town_open(&self, *state, HANDSHAKE_ELSEWHERE, "127.0.0.1:0");
-        hold_both(&self, held);
-        weir_channel *client = town_call(&self, &by);
-        WAIT_FOR(atomic_load(&self.accepted_count) == 1);
+        waiting self;
+        wait_in_handshake(&self, *state);
         /* The ClientHello has come when the client has said something. */
-        weir_channel *server = self.accepted;
+        weir_channel *server = self.town.accepted, *client = self.client;
         weir_executor *loop = NULL;
         WAIT_FOR(weir_channel_loop(server) != NULL && weir_channel_is_active(server));
         loop = weir_loop_executor(weir_channel_loop(server));
@@ -79,36 +97,27 @@ static void something_happens_meanwhile(void **state)
             weir_channel_write_and_flush(client, weir_buf_msg(weir_buf_from("x", 1)), NULL);
         for (int i = 0; i < 20; i++)
             wait_for_passes(loop);
-        unblock(&held[0]);
-        unblock(&held[1]);
+        go_on(&self);
         if (way == 3) {
             WAIT_FOR(weir_future_is_done(weir_tls_handshake(client)));
             assert_int_equal(weir_future_code(weir_tls_handshake(client)), 0);
         }
-        town_hang_up(client);
-        town_close(&self);
+        end_waiting(&self);
     }
 }
 
 static void the_loops_end_meanwhile(void **state)
 {
-    town self;
-    caller by;
-    blocker held[2];
-    town_open(&self, *state, HANDSHAKE_ELSEWHERE, "127.0.0.1:0");
-    hold_both(&self, held);
-    weir_channel *client = town_call(&self, &by);
-    WAIT_FOR(atomic_load(&self.accepted_count) == 1);
+    waiting self;
+    wait_in_handshake(&self, *state);
     for (int i = 0; i < 50; i++)
-        wait_for_passes(weir_group_at(self.clients, 0) != NULL
-                            ? weir_group_at(self.clients, 0)
-                            : weir_loop_executor(weir_channel_loop(client)));
-    assert_int_equal(weir_group_shutdown(self.loops, 0, 1000), 0);
-    weir_future_wait(weir_group_terminated(self.loops), WEIR_MS(300));
-    unblock(&held[0]);
-    unblock(&held[1]);
-    town_hang_up(client);
-    town_close(&self);
+        wait_for_passes(weir_group_at(self.town.clients, 0) != NULL
+                            ? weir_group_at(self.town.clients, 0)
+                            : weir_loop_executor(weir_channel_loop(self.client)));
+    assert_int_equal(weir_group_shutdown(self.town.loops, 0, 1000), 0);
+    weir_future_wait(weir_group_terminated(self.town.loops), WEIR_MS(300));
+    go_on(&self);
+    end_waiting(&self);
 }
 
 static void executors_that_have_ended_refuse(void **state)
