@@ -65,8 +65,14 @@ typedef struct weir_tls {
  * allow_half_closure says; without one, on_error has WEIR_ETLS_TRUNCATED before that, because bytes
  * may be missing.
  *
- * What is wrong is told by on_error, and by the future of the handshake, with OpenSSL's reason:
- * WEIR_ETLS_* and -ETIMEDOUT. Then nothing more is decrypted or encrypted, and the channel closes.
+ * What is wrong is told by on_error, once, and by the future of the handshake, with OpenSSL's
+ * reason: WEIR_ETLS_* and -ETIMEDOUT; of a connection that is lost in the handshake, what the
+ * system says (-ECONNRESET), or WEIR_EOF when the other side just ends it. Then nothing more is
+ * decrypted or encrypted, and the channel closes.
+ *
+ * TLS inside of TLS, as through a proxy that speaks it, is two of these, the inner one behind the
+ * outer. The event of the outer one ends at the inner one, so that handlers behind hear of what
+ * they are in; those between the two hear of the outer.
  *
  * In the middle of a connection (STARTTLS) add it first, on the loop: a server behind the flush of
  * its answer, a client behind the server's. It tells the handlers behind by weir_event_switched,
@@ -112,7 +118,8 @@ static inline const weir_tls_session *weir_tls_session_from(const weir_msg *msg)
 
 /** Complete when the handshake of a channel is done, with a const weir_tls_session as its value, or
  * has failed, with the error in words: borrowed from the channel. NULL when it has no TLS, or none
- * yet, because the handler waits for the channel's registration. Any thread. */
+ * yet, because the handler waits for the channel's registration. Of several handlers it is that of
+ * the one that was added last; retain it when another will be added. Any thread. */
 WEIR_API weir_future *weir_tls_handshake(const weir_channel *channel);
 
 WEIR_END_DECLS

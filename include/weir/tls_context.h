@@ -62,9 +62,10 @@ typedef struct weir_tls_config {
      * that has others only. */
     const char *const *alpn;
 
-    /* How long a session can be resumed, which saves most of a handshake. 0: 7,200; WEIR_OFF: not
-     * at all. The keys of the tickets live in this process, for this context, and are changed twice
-     * in that time. Clients keep one session for each host and port, for at most 256 of them. */
+    /* How long a session can be resumed, which saves most of a handshake: with the same context, at
+     * the same port, under the same name (SNI). 0: 7,200; WEIR_OFF: not at all. The keys of the
+     * tickets live in this process, for this context, and are changed twice in that time. Clients
+     * keep one session for each host and port, for at most 256 of them. */
     int session_s;
 
     /* A file to which the secrets of every connection are appended, so that Wireshark can read
@@ -105,11 +106,14 @@ WEIR_API int weir_tls_context_reload(weir_tls_context *context, const weir_tls_c
  * between can read and change everything. For tests. -EINVAL for a server's. */
 WEIR_API int weir_tls_context_dangerously_verify_nothing(weir_tls_context *context);
 
-/** What handshakes came to, since the context was made. */
+/** What handshakes came to, since the context was made. Each that begins, which it does with the
+ * connection, is counted in one of the first and the third when it is over. What SNI refuses, or
+ * loses, before it has chosen a context is counted nowhere. */
 typedef struct weir_tls_context_stats {
     uint64_t handshakes; /* that were completed, resumed ones included */
     uint64_t resumed;
-    uint64_t failed;
+    uint64_t failed; /* that were not: refused by either side, too slow, no TLS at all (plain HTTP),
+                        with the connection lost or closed before they were done */
     uint64_t reloads;
 } weir_tls_context_stats;
 

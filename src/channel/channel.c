@@ -197,6 +197,11 @@ bool weir_channel_is_open(const weir_channel *channel)
     return !weir__channel_is_closing(channel);
 }
 
+bool weir_channel_is_input_closed(const weir_channel *channel)
+{
+    return channel->is_input_ended;
+}
+
 uint64_t weir_channel_id(const weir_channel *channel)
 {
     return channel->id;

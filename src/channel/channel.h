@@ -76,20 +76,20 @@ struct weir_channel {
     bool is_news_queued, is_writability_queued;
     bool is_told_unwritable;
     _Atomic(bool) is_auto_read, allows_half_closure, pauses_when_unwritable;
-    bool is_read_wanted;      /* somebody asked for a batch that has not begun */
-    bool is_reading;          /* the transport was told to read */
-    bool is_in_batch : 1;     /* between the first read and its end */
-    bool is_batch_open : 1;   /* the same, also when nobody wants to read any more */
-    bool is_output_lent : 1;  /* a relay sends: shutting down waits for its end */
-    bool is_output_ended : 1; /* no more writes */
-    bool is_leaving : 1;      /* deregistration is under way */
-    bool is_settling : 1;     /* its handlers are being told that they have come */
-    bool has_stopped : 1;     /* reading, since a guard has looked */
-    bool is_input_ended;      /* the other side sends no more */
-    bool is_output_shut;      /* and the other side was told */
-    bool has_kept;            /* calls that waited for a loop have not been performed */
-    bool is_telling_loss;     /* of a write, right now */
-    uint8_t pauses;           /* why it does not read */
+    bool is_read_wanted;          /* somebody asked for a batch that has not begun */
+    bool is_reading;              /* the transport was told to read */
+    bool is_in_batch : 1;         /* between the first read and its end */
+    bool is_batch_open : 1;       /* the same, also when nobody wants to read any more */
+    bool is_output_lent : 1;      /* a relay sends: shutting down waits for its end */
+    bool is_output_ended : 1;     /* no more writes */
+    bool is_leaving : 1;          /* deregistration is under way */
+    bool is_settling : 1;         /* its handlers are being told that they have come */
+    bool has_stopped : 1;         /* reading, since a guard has looked */
+    _Atomic(bool) is_input_ended; /* the other side sends no more: others read it */
+    bool is_output_shut;          /* and the other side was told */
+    bool has_kept;                /* calls that waited for a loop have not been performed */
+    bool is_telling_loss;         /* of a write, right now */
+    uint8_t pauses;               /* why it does not read */
     _Atomic(uint64_t) bytes_in, messages_in;
     _Atomic(int64_t) sent_at; /* when some of its output went last; others read it */
     weir_outbound outbound;

@@ -305,7 +305,7 @@ static void pcap_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
 static void record_their_end(weir_ctx *ctx, pcap_handler *self)
 {
     const weir_channel *channel = weir_ctx_channel(ctx);
-    if (weir__channel_is_mine(channel) && channel->is_input_ended)
+    if (weir__channel_is_mine(channel) && weir_channel_is_input_closed(channel))
         record_end(ctx, self, THEIRS);
 }
 

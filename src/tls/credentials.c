@@ -6,6 +6,7 @@
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/x509v3.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -60,6 +61,16 @@ static int give_password(char *to, int size, int is_encrypting, void *arg)
     return (int)length;
 }
 
+/* OpenSSL looks at the extensions once, when it first needs them, and remembers that this failed,
+ * also for lack of memory: for a certificate that many share that must not happen in a handshake.
+ * False without memory; one that makes no sense is refused when it is used. */
+static bool is_looked_at(X509 *certificate)
+{
+    weir__tls_failure_clear();
+    X509_check_purpose(certificate, -1, 0);
+    return weir__tls_failure(NULL, 0, "extensions") != -ENOMEM;
+}
+
 /* All certificates of a source, in order. */
 static int read_certificates(source *from, STACK_OF(X509) * *list)
 {
@@ -71,7 +82,7 @@ static int read_certificates(source *from, STACK_OF(X509) * *list)
     bool has_room = *list != NULL;
     for (X509 *next; has_room && (next = PEM_read_bio_X509_AUX(from->bio, NULL, give_password,
                                                                &none)) != NULL;) {
-        has_room = sk_X509_push(*list, next) > 0;
+        has_room = is_looked_at(next) && sk_X509_push(*list, next) > 0;
         if (!has_room)
             X509_free(next);
     }

@@ -35,6 +35,7 @@ struct weir_tls_engine {
     bool is_named;          /* a client has said whom it wants, or nothing of it */
     char *host;             /* NULL: none */
     char *server;
+    uint16_t port; /* a server's */
 };
 
 /* Buffers as a BIO ----------------------------------------------------------------------------- */
@@ -187,24 +188,28 @@ static int set_up_client(weir_tls_engine *self, const weir_tls_peer *peer, weir_
     return 0;
 }
 
-/* A session counts for the context and the port it was made for, and as long as the same clients
- * are trusted. */
-static int set_up_server(weir_tls_engine *self, const weir_tls_peer *peer, weir_error *error)
+/* A session counts for the context, the port and the name it was made for, and as long as the same
+ * clients are trusted. */
+bool weir__tls_engine_bind(weir_tls_engine *engine, const unsigned char *name, size_t length)
 {
     struct {
-        unsigned char id[sizeof self->context->id];
+        unsigned char id[sizeof engine->context->id];
         uint64_t trust;
-        uint16_t port;
-        unsigned char rest[6];
-    } bound = { .port = peer->port };
-    _Static_assert(sizeof bound <= SSL_MAX_SID_CTX_LENGTH, "as long as OpenSSL lets it be");
-    memcpy(bound.id, self->context->id, sizeof bound.id);
-    if (self->material->config.client_auth != WEIR_TLS_CLIENT_AUTH_NONE)
-        bound.trust = self->material->trust;
-    SSL_set_accept_state(self->ssl);
-    return SSL_set_session_id_context(self->ssl, (const unsigned char *)&bound, sizeof bound) == 1
-               ? 0
-               : weir__tls_failure(error, -ENOMEM, "no memory for a connection");
+        uint64_t port;
+    } bound = { .port = engine->port };
+    unsigned char digest[SSL_MAX_SID_CTX_LENGTH];
+    _Static_assert(sizeof digest == 32, "SHA-256 fills it");
+    memcpy(bound.id, engine->context->id, sizeof bound.id);
+    if (engine->material->config.client_auth != WEIR_TLS_CLIENT_AUTH_NONE)
+        bound.trust = engine->material->trust;
+    EVP_MD_CTX *hash = EVP_MD_CTX_new();
+    bool is_bound = hash != NULL && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) == 1 &&
+                    EVP_DigestUpdate(hash, &bound, sizeof bound) == 1 &&
+                    EVP_DigestUpdate(hash, name, length) == 1 &&
+                    EVP_DigestFinal_ex(hash, digest, NULL) == 1 &&
+                    SSL_set_session_id_context(engine->ssl, digest, sizeof digest) == 1;
+    EVP_MD_CTX_free(hash);
+    return is_bound;
 }
 
 static int set_up(weir_tls_engine *self, const weir_tls_peer *peer, weir_error *error)
@@ -220,8 +225,11 @@ static int set_up(weir_tls_engine *self, const weir_tls_peer *peer, weir_error *
     self->ssl = SSL_new(ssl);
     if (self->ssl == NULL || SSL_set_app_data(self->ssl, self) != 1 || !set_bio(self))
         return weir__tls_failure(error, -ENOMEM, "no memory for a connection");
-    return self->context->is_server ? set_up_server(self, peer, error)
-                                    : set_up_client(self, peer, error);
+    if (!self->context->is_server)
+        return set_up_client(self, peer, error);
+    self->port = peer->port;
+    SSL_set_accept_state(self->ssl);
+    return 0;
 }
 
 int weir__tls_engine_new(weir_tls_engine **engine, weir_tls_context *context,
@@ -275,7 +283,6 @@ static weir_tls_step fail(weir_tls_engine *self, weir_error *error)
     long verified = SSL_get_verify_result(self->ssl);
     unsigned long last = ERR_peek_last_error();
     self->has_failed = true;
-    atomic_fetch_add_explicit(&self->context->failed, !self->is_done, memory_order_relaxed);
     if (self->is_without_memory)
         weir_error_set(error, -ENOMEM, "tls", "no memory for records");
     else if (verified != X509_V_OK && ERR_GET_REASON(last) == SSL_R_CERTIFICATE_VERIFY_FAILED)
@@ -305,14 +312,10 @@ static void keep_renewed(weir_tls_engine *self)
 
 static void be_done(weir_tls_engine *self)
 {
-    weir_tls_context *context = self->context;
     if (self->server != NULL && SSL_session_reused(self->ssl) == 1 &&
         SSL_version(self->ssl) < TLS1_3_VERSION)
         keep_renewed(self);
     self->is_done = true;
-    atomic_fetch_add_explicit(&context->handshakes, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&context->resumed, SSL_session_reused(self->ssl) == 1,
-                              memory_order_relaxed);
 }
 
 weir_tls_step weir__tls_engine_shake(weir_tls_engine *engine, weir_buf *in, size_t length,

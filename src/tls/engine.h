@@ -55,6 +55,10 @@ weir_tls_session *weir__tls_engine_session(weir_tls_engine *engine);
 /* The name under which a client's sessions are kept; NULL: they are not. */
 const char *weir__tls_engine_server(const weir_tls_engine *engine);
 
+/* Binds a server's sessions to the name that a client asks for, as it says it: no bytes are none.
+ * Before OpenSSL looks for a session. False without memory. */
+bool weir__tls_engine_bind(weir_tls_engine *engine, const unsigned char *name, size_t length);
+
 /* A client's name for the server (NULL: none), as often as it says it: false for another than
  * before, or without memory. */
 bool weir__tls_engine_note_name(weir_tls_engine *engine, const char *name);

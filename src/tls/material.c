@@ -226,6 +226,20 @@ static int on_name(SSL *ssl, int *alert, void *arg)
     return name != NULL ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
 }
 
+/* Before anything is made of a ClientHello: with another name in it no session is resumed, as RFC
+ * 6066 wants it and OpenSSL leaves to others. */
+static int on_hello(SSL *ssl, int *alert, void *arg)
+{
+    const unsigned char *name = NULL;
+    size_t length = 0;
+    (void)arg;
+    SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_server_name, &name, &length);
+    if (weir__tls_engine_bind(SSL_get_app_data(ssl), name, length))
+        return SSL_CLIENT_HELLO_SUCCESS;
+    *alert = SSL_AD_INTERNAL_ERROR;
+    return SSL_CLIENT_HELLO_ERROR;
+}
+
 /* The first of ours that the client has. */
 static int on_alpn(SSL *ssl, const unsigned char **chosen, unsigned char *length,
                    const unsigned char *offered, unsigned offered_length, void *arg)
@@ -330,17 +344,19 @@ static SSL_CTX *make_ssl(weir_tls_material *self, weir_error *error)
 {
     weir__tls_failure_clear();
     SSL_CTX *ssl = SSL_CTX_new(self->is_server ? TLS_server_method() : TLS_client_method());
-    if (ssl == NULL) {
+    if (ssl == NULL || SSL_CTX_set_app_data(ssl, self) != 1) {
         weir__tls_failure(error, -ENOMEM, "OpenSSL cannot make a context");
+        SSL_CTX_free(ssl);
         return NULL;
     }
-    SSL_CTX_set_app_data(ssl, self);
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS);
     set_verification(self, ssl);
-    if (self->is_server)
+    if (self->is_server) {
+        SSL_CTX_set_client_hello_cb(ssl, on_hello, NULL);
         SSL_CTX_set_tlsext_servername_callback(ssl, on_name);
+    }
     if (self->key_log != NULL)
         SSL_CTX_set_keylog_callback(ssl, on_key_log);
     if (set_protocol(self, ssl) && set_credentials(self, ssl) && set_sessions(self, ssl) &&

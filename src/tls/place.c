@@ -33,6 +33,13 @@ bool weir__tls_is_on_loop(const weir_ctx *ctx)
     return loop != NULL && weir_ctx_executor(ctx) == weir_loop_executor(loop);
 }
 
+/* What fails to be read is told before the channel closes, what fails to be sent behind that. */
+bool weir__tls_is_lost(const weir_ctx *ctx)
+{
+    const weir_channel *channel = weir_ctx_channel(ctx);
+    return weir_channel_is_input_closed(channel) || !weir_channel_is_open(channel);
+}
+
 /* A name that weir gave cannot be given by others; then the new one gets such a one, too. */
 int weir__tls_take_place(weir_ctx *ctx, weir_tls *config)
 {

@@ -5,6 +5,8 @@
 
 #include <weir/tls.h>
 
+#define WEIR__TLS_REASON_READ 3 /* of weir_channel_set_readable */
+
 /* A copy of what the handler was added with, which keeps its context, if it has one; NULL: no
  * memory. */
 weir_tls *weir__tls_config_copy(const weir_tls *config);
@@ -12,6 +14,9 @@ void weir__tls_config_free(weir_tls *config);
 
 /* Whether the handler is where its pipeline can be changed at once. */
 bool weir__tls_is_on_loop(const weir_ctx *ctx);
+
+/* Whether the connection is lost, so that an error that comes from the channel says why. */
+bool weir__tls_is_lost(const weir_ctx *ctx);
 
 /* Puts a weir_tls_handler in the place of the handler: 0, or what weir_pipeline_replace says. */
 int weir__tls_take_place(weir_ctx *ctx, weir_tls *config);

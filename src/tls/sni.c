@@ -15,7 +15,6 @@
 #define MAX_HELLO 16384
 #define MOST_HELLO 65536
 #define MOST_RACED ((size_t)2 << 20) /* while somebody chooses, nothing is read */
-#define REASON_READ 3
 
 typedef struct sni sni;
 
@@ -118,7 +117,7 @@ static void on_answer(weir_listener *listener, weir_future *future)
     if (ctx != NULL) {
         sni *self = weir_ctx_state(ctx);
         self->asked = NULL;
-        weir_channel_set_readable(weir_ctx_channel(ctx), REASON_READ, true);
+        weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, true);
         take_context(ctx, self, weir_future_value(future));
     }
     weir_promise_release(asked->promise);
@@ -140,7 +139,7 @@ static void ask(weir_ctx *ctx, sni *self)
     }
     *asked = (question){ .listener.done = on_answer, .promise = promise, .ctx = ctx };
     self->asked = asked;
-    weir_channel_set_readable(channel, REASON_READ, false);
+    weir_channel_set_readable(channel, WEIR__TLS_REASON_READ, false);
     weir_future_listen(weir_promise_future(promise), &asked->listener);
     weir_promise_retain(promise);
     self->choose(channel, self->hello.host[0] != '\0' ? self->hello.host : NULL, promise,
@@ -191,6 +190,8 @@ static void sni_on_error(weir_ctx *ctx, const weir_error *error)
     if (self->decoder.is_over && !self->is_done) { /* what is refused by the decoder */
         self->is_done = true;
         send_alert(ctx, DECODE_ERROR);
+    } else if (weir__tls_is_lost(ctx)) {
+        self->is_done = self->decoder.is_over = true; /* this is why, and is not told again */
     }
     weir_ctx_fire_error(ctx, error);
 }
@@ -278,7 +279,7 @@ static void sni_removed(weir_ctx *ctx)
     sni *self = weir_ctx_state(ctx);
     if (self->asked != NULL) {
         self->asked->ctx = NULL;
-        weir_channel_set_readable(weir_ctx_channel(ctx), REASON_READ, true);
+        weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, true);
     }
     self->asked = NULL;
     weir__tls_hello_deinit(&self->hello);

@@ -319,6 +319,53 @@ static void with_half_closure_writing_goes_on(void **state)
     weir_embedded_free(e);
 }
 
+/* Whether nothing more comes can be asked inside what tells it, and in what a handler is asked for
+ * because of it. */
+static void note_input(weir_ctx *ctx)
+{
+    bool *is_closed = weir_ctx_arg(ctx);
+    *is_closed = weir_channel_is_input_closed(weir_ctx_channel(ctx));
+}
+
+static void input_on_error(weir_ctx *ctx, const weir_error *error)
+{
+    (void)error;
+    note_input(ctx);
+}
+
+static void input_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    note_input(ctx);
+    weir_ctx_fire_event(ctx, event);
+}
+
+static void input_shutdown(weir_ctx *ctx, weir_promise *promise)
+{
+    note_input(ctx);
+    weir_ctx_shutdown(ctx, promise);
+}
+
+static void that_input_is_closed_can_be_asked(void **state)
+{
+    static const weir_handler_type asks = { .name = "asks",
+                                            .on_error = input_on_error,
+                                            .on_event = input_on_event,
+                                            .shutdown = input_shutdown };
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        bool is_closed = false;
+        weir_embedded *e = way == 0 ? open_half(NULL) : open_embedded(NULL);
+        weir_channel *channel = weir_embedded_channel(e);
+        weir_pipeline_add_last(weir_channel_pipeline(channel), NULL, &asks, &is_closed);
+        weir_embedded_run(e);
+        assert_false(weir_channel_is_input_closed(channel));
+        weir_embedded_end_inbound(e, way == 2 ? -ECONNRESET : 0);
+        assert_true(is_closed);
+        assert_true(weir_channel_is_input_closed(channel));
+        weir_embedded_free(e);
+    }
+}
+
 static void the_other_order_of_ends_closes_too(void **state)
 {
     (void)state;
@@ -613,6 +660,7 @@ int main(void)
         weir_case(s115_a_write_waits_for_the_flush),
         weir_case(the_other_sides_end_closes),
         weir_case(with_half_closure_writing_goes_on),
+        weir_case(that_input_is_closed_can_be_asked),
         weir_case(the_other_order_of_ends_closes_too),
         weir_case(a_read_error_is_told_behind_the_data_and_closes),
         weir_case(shutdown_sends_what_was_written_first),

@@ -163,6 +163,22 @@ void pair_say(pair *both, pair_end *from, const char *text)
     assert_string_equal(heard, text);
 }
 
+weir_promise *pair_write(pair_end *end, const void *bytes, size_t length)
+{
+    weir_channel *channel = weir_embedded_channel(end->embedded);
+    weir_promise *promise = weir_channel_promise(channel);
+    weir_channel_write(channel, weir_buf_msg(weir_buf_from(bytes, length)), promise);
+    weir_embedded_run(end->embedded);
+    return promise;
+}
+
+int pair_code_of(weir_promise *promise)
+{
+    int code = weir_future_code(weir_promise_future(promise));
+    weir_promise_release(promise);
+    return code;
+}
+
 void pair_expect_error(pair_end *end, int code)
 {
     weir_error error;

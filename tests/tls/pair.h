@@ -60,6 +60,10 @@ void pair_shake(pair *both);
 /* Writes a text on one side, flushes, carries it, and compares what came out on the other. */
 void pair_say(pair *both, pair_end *from, const char *text);
 
+/* Writes bytes on one side, and does not flush them: a promise, for the next one to release. */
+weir_promise *pair_write(pair_end *end, const void *bytes, size_t length);
+int pair_code_of(weir_promise *promise);
+
 /* All that has come out on a side, as one text in `to`; its length. */
 size_t pair_heard(pair_end *end, char *to, size_t size);
 

@@ -470,6 +470,81 @@ static void versions_ciphers_and_groups_must_meet(void **state)
                      &(weir_tls_config){ .groups = "X25519:P-384" }, 0, NULL);
 }
 
+/* Counting ------------------------------------------------------------------------------------- */
+
+typedef void (*failing)(pair *both);
+
+static void fail_by_time(pair *both)
+{
+    weir_embedded_advance(both->server.embedded, WEIR_SECONDS(10));
+}
+
+static void fail_by_http(pair *both)
+{
+    weir_embedded_write_inbound_bytes(both->server.embedded, "GET / HTTP/1.1\r\n", 16);
+}
+
+static void fail_by_reset(pair *both)
+{
+    weir_embedded_end_inbound(both->server.embedded, -ECONNRESET);
+}
+
+static void fail_by_end(pair *both)
+{
+    weir_embedded_end_inbound(both->server.embedded, 0);
+}
+
+static void fail_by_alert(pair *both)
+{
+    weir_embedded_write_inbound_bytes(both->server.embedded, "\x15\x03\x03\x00\x02\x02\x28", 7);
+}
+
+static void fail_by_close(pair *both)
+{
+    weir_channel_close(weir_embedded_channel(both->server.embedded), NULL);
+    weir_embedded_run(both->server.embedded);
+}
+
+static int remove_tls(void *channel)
+{
+    return weir_pipeline_remove(weir_channel_pipeline(channel), "tls");
+}
+
+static void fail_by_removal(pair *both)
+{
+    weir_channel *channel = weir_embedded_channel(both->server.embedded);
+    weir_embedded_call(both->server.embedded, remove_tls, channel);
+}
+
+static void every_handshake_is_counted_once(void **state)
+{
+    static const failing ways[] = { fail_by_time,  fail_by_http,  fail_by_reset,  fail_by_end,
+                                    fail_by_alert, fail_by_close, fail_by_removal };
+    weir_tls_context *server = pair_server_context(NULL);
+    weir_tls_context_stats stats;
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        pair both = { .server.tls.context = server };
+        pair_begin(&both);
+        ways[i](&both);
+        weir_tls_context_get_stats(server, &stats);
+        assert_int_equal(stats.failed, i + 1);
+        weir_embedded_take_error(both.server.embedded, NULL);
+        pair_finish(&both);
+        weir_tls_context_get_stats(server, &stats);
+        assert_int_equal(stats.failed, i + 1); /* and not again with the channel */
+        assert_int_equal(stats.handshakes, i);
+        pair good = { .server.tls.context = server };
+        pair_begin(&good);
+        pair_shake(&good);
+        pair_finish(&good);
+        weir_tls_context_get_stats(server, &stats);
+        assert_int_equal(stats.handshakes, i + 1);
+    }
+    assert_int_equal(stats.failed, sizeof ways / sizeof *ways);
+    weir_tls_context_release(server);
+}
+
 /* Reloading ------------------------------------------------------------------------------------ */
 
 static void assert_serial(pair *both, const cert *expected)
@@ -593,6 +668,7 @@ int main(void)
         weir_case(clients_are_asked_who_they_are),
         weir_case(alpn_is_agreed_on_or_refused),
         weir_case(versions_ciphers_and_groups_must_meet),
+        weir_case(every_handshake_is_counted_once),
         weir_case(reloading_is_for_those_who_come),
         weir_case(the_key_log_is_for_its_owner),
         weir_case(the_key_log_is_not_inherited),

@@ -2,6 +2,8 @@
 /* Every allocation fails once, weir's and OpenSSL's: nothing crashes, hangs or is left. */
 #include "tls/pair.h"
 
+#include <weir/tls_select.h>
+
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 
@@ -119,20 +121,60 @@ static bool has_heard(pair_end *end, const char *text)
     return strcmp(text, heard) == 0;
 }
 
+static void release_context(void *context)
+{
+    weir_tls_context_release(context);
+}
+
+/* How the server comes to its TLS, and where both compute their handshakes. */
+typedef enum way {
+    AS_ALWAYS,
+    BY_NAME,   /* SNI, with a table */
+    BY_CHOICE, /* and with somebody who is asked */
+    IF_AT_ALL, /* TLS or not */
+    ELSEWHERE, /* on a business group */
+    WAYS,
+} way;
+
+static way way_wanted;
+static weir_group *business; /* of ELSEWHERE, which is stepped here */
+
+static void choose(weir_channel *channel, const char *host, weir_promise *promise, void *arg)
+{
+    weir_tls_context **contexts = arg;
+    (void)channel;
+    assert_string_equal(host, "localhost");
+    if (weir_promise_succeed(promise, weir_tls_context_retain(contexts[0]), release_context) < 0)
+        weir_tls_context_release(contexts[0]);
+}
+
+/* Carries bytes, and computes, until nothing moves. */
+static void carry(pair *both)
+{
+    bool has_moved;
+    do {
+        has_moved = pair_carry(both) > 0;
+        while (way_wanted == ELSEWHERE && weir_group_step(business) > 0)
+            has_moved = true;
+        weir_embedded_run(both->client.embedded);
+        weir_embedded_run(both->server.embedded);
+    } while (has_moved);
+}
+
 static bool talk(pair *both)
 {
-    pair_carry(both);
+    carry(both);
     if (!is_shaken(&both->client) || !is_shaken(&both->server))
         return false;
     send_text(&both->client, "hello");
-    pair_carry(both);
+    carry(both);
     bool is_fine = has_heard(&both->server, "hello");
     send_text(&both->server, "and back");
-    pair_carry(both);
+    carry(both);
     is_fine &= has_heard(&both->client, "and back");
     weir_channel_close(weir_embedded_channel(both->client.embedded), NULL);
     weir_embedded_run(both->client.embedded);
-    pair_carry(both);
+    carry(both);
     weir_embedded_advance(both->client.embedded, WEIR_SECONDS(1));
     return is_fine && !weir_channel_is_open(weir_embedded_channel(both->client.embedded));
 }
@@ -144,28 +186,58 @@ static bool is_over_or_silent(const pair_end *end)
     return !weir_channel_is_open(channel) || (future != NULL && weir_future_code(future) == 0);
 }
 
+static void end_for_the_other(pair_end *end, const pair_end *other)
+{
+    if (!weir_channel_is_open(weir_embedded_channel(other->embedded)))
+        weir_embedded_end_inbound(end->embedded, 0);
+}
+
 /* A connection, all of whose bytes are carried. Behind the time for handshakes it is there, or it
  * is gone. */
+static bool connect_and_talk(pair *both)
+{
+    weir_embedded_config of_client = { .init = pair_init, .arg = &both->client };
+    weir_embedded_config of_server = { .init = pair_init, .arg = &both->server };
+    bool is_fine = weir_embedded_new(&both->client.embedded, &of_client, NULL) == 0 &&
+                   weir_embedded_new(&both->server.embedded, &of_server, NULL) == 0;
+    if (is_fine) {
+        is_fine = talk(both);
+        pair_end *ends[] = { &both->client, &both->server };
+        for (size_t i = 0; i < 2; i++) {
+            weir_embedded_advance(ends[i]->embedded, WEIR_SECONDS(30));
+            if (way_wanted == IF_AT_ALL) /* which waits for who says nothing */
+                end_for_the_other(ends[i], ends[1 - i]);
+            assert_true(is_over_or_silent(ends[i]));
+            is_fine &= !weir_embedded_take_error(ends[i]->embedded, NULL);
+        }
+    }
+    weir_embedded_free(both->client.embedded);
+    weir_embedded_free(both->server.embedded);
+    return is_fine;
+}
+
 static bool connection_scenario(void *arg)
 {
     weir_tls_context **contexts = arg;
     pair both = { .client.tls = { .context = contexts[1], .host = "localhost" },
                   .server.tls.context = contexts[0] };
-    weir_embedded_config of_client = { .init = pair_init, .arg = &both.client };
-    weir_embedded_config of_server = { .init = pair_init, .arg = &both.server };
-    bool is_fine = weir_embedded_new(&both.client.embedded, &of_client, NULL) == 0 &&
-                   weir_embedded_new(&both.server.embedded, &of_server, NULL) == 0;
-    if (is_fine) {
-        is_fine = talk(&both);
-        pair_end *ends[] = { &both.client, &both.server };
-        for (size_t i = 0; i < 2; i++) {
-            weir_embedded_advance(ends[i]->embedded, WEIR_SECONDS(30));
-            assert_true(is_over_or_silent(ends[i]));
-            is_fine &= !weir_embedded_take_error(ends[i]->embedded, NULL);
-        }
+    weir_tls_hosts *hosts = NULL;
+    const weir_tls_host list[] = { { "localhost", contexts[0] } };
+    if (way_wanted == BY_NAME && weir_tls_hosts_new(&hosts, list, 1, NULL, NULL) < 0)
+        return false;
+    weir_tls_sni sni = { .hosts = hosts, .arg = contexts };
+    sni.choose = way_wanted == BY_CHOICE ? choose : NULL;
+    if (way_wanted == BY_NAME || way_wanted == BY_CHOICE) {
+        both.server.first = &weir_tls_sni_handler;
+        both.server.first_arg = &sni;
+    } else if (way_wanted == IF_AT_ALL) {
+        both.server.first = &weir_tls_optional_handler;
+        both.server.first_arg = &both.server.tls;
+    } else if (way_wanted == ELSEWHERE) {
+        both.server.tls.handshake_group = both.client.tls.handshake_group = business;
     }
-    weir_embedded_free(both.client.embedded);
-    weir_embedded_free(both.server.embedded);
+    bool is_fine = connect_and_talk(&both);
+    weir_tls_hosts_release(hosts);
     return is_fine;
 }
 
@@ -303,6 +375,35 @@ static void connections_without_memory_of_openssl(void **state)
         fail_each(run_connection, true, step_of(23));
 }
 
+/* Both versions when there is time for it. */
+static void other_ways(bool is_openssl, long step)
+{
+    version_wanted = getenv("WEIR_LONG_TESTS") != NULL ? WEIR_TLS_1_2 : WEIR_TLS_1_3;
+    for (; version_wanted <= WEIR_TLS_1_3; version_wanted++) {
+        for (way_wanted = BY_NAME; way_wanted < WAYS; way_wanted++) {
+            const weir_group_config config = { .count = 1, .is_manual = true };
+            if (way_wanted == ELSEWHERE)
+                assert_int_equal(weir_group_new_executors(&business, &config, NULL), 0);
+            fail_each(run_connection, is_openssl, step);
+            if (way_wanted == ELSEWHERE)
+                weir_group_free(business);
+        }
+    }
+    way_wanted = AS_ALWAYS;
+}
+
+static void other_ways_without_memory_of_weir(void **state)
+{
+    (void)state;
+    other_ways(false, 1);
+}
+
+static void other_ways_without_memory_of_openssl(void **state)
+{
+    (void)state;
+    other_ways(true, step_of(97));
+}
+
 int main(void)
 {
     if (CRYPTO_set_mem_functions(counting_alloc, counting_realloc, counting_free) != 1)
@@ -313,6 +414,8 @@ int main(void)
         weir_case(certificates_without_memory_of_openssl),
         weir_case(contexts_without_memory_of_openssl),
         weir_case(connections_without_memory_of_openssl),
+        weir_case(other_ways_without_memory_of_weir),
+        weir_case(other_ways_without_memory_of_openssl),
     };
     return cmocka_run_group_tests(tests, pair_warm_up, NULL);
 }

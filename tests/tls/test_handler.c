@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* TLS in a pipeline: the handshake, bytes there and back, and how it ends. */
+#include "tls/notes.h"
 #include "tls/raw.h"
 
 #include <weir/channel.h>
@@ -182,70 +183,6 @@ static void another_host_is_refused(void **state)
 
 /* What the handlers behind see ----------------------------------------------------------------- */
 
-typedef struct notes {
-    char text[1024];
-    void (*on_session)(weir_ctx *ctx, const weir_tls_session *session);
-    const char *says; /* when it is active; NULL: nothing */
-} notes;
-
-static void note(weir_ctx *ctx, const char *text)
-{
-    notes *self = weir_ctx_arg(ctx);
-    size_t length = strlen(self->text);
-    assert_true(length + strlen(text) + 2 < sizeof self->text);
-    snprintf(self->text + length, sizeof self->text - length, "%s ", text);
-}
-
-static void notes_on_active(weir_ctx *ctx)
-{
-    notes *self = weir_ctx_arg(ctx);
-    note(ctx, "active");
-    if (self->says != NULL)
-        weir_ctx_write_and_flush(ctx, weir_buf_msg(weir_buf_from(self->says, strlen(self->says))),
-                                 NULL);
-    weir_ctx_fire_active(ctx);
-}
-
-static void notes_on_event(weir_ctx *ctx, weir_msg *event)
-{
-    notes *self = weir_ctx_arg(ctx);
-    const weir_tls_session *session = weir_tls_session_from(event);
-    note(ctx, session != NULL                     ? "session"
-              : event == &weir_event_input_closed ? "input_closed"
-              : event == &weir_event_switched     ? "switched"
-                                                  : "event");
-    if (session != NULL && self->on_session != NULL)
-        self->on_session(ctx, session);
-    weir_ctx_fire_event(ctx, event);
-}
-
-static void notes_on_read(weir_ctx *ctx, weir_msg *msg)
-{
-    note(ctx, "read");
-    weir_ctx_fire_read(ctx, msg);
-}
-
-static void notes_on_inactive(weir_ctx *ctx)
-{
-    note(ctx, "inactive");
-    weir_ctx_fire_inactive(ctx);
-}
-
-static void notes_on_error(weir_ctx *ctx, const weir_error *error)
-{
-    note(ctx, weir_error_name(error->code));
-    weir_ctx_fire_error(ctx, error);
-}
-
-static const weir_handler_type noting = {
-    .name = "noting",
-    .on_active = notes_on_active,
-    .on_read = notes_on_read,
-    .on_event = notes_on_event,
-    .on_inactive = notes_on_inactive,
-    .on_error = notes_on_error,
-};
-
 static void events_come_in_their_order(void **state)
 {
     notes seen = { 0 };
@@ -315,18 +252,7 @@ static void without_tls_nothing_goes_out(void **state)
 
 static weir_promise *write_text(pair_end *end, const char *text)
 {
-    weir_channel *channel = weir_embedded_channel(end->embedded);
-    weir_promise *promise = weir_channel_promise(channel);
-    weir_channel_write(channel, weir_buf_msg(weir_buf_from(text, strlen(text))), promise);
-    weir_embedded_run(end->embedded);
-    return promise;
-}
-
-static int code_of(weir_promise *promise)
-{
-    int code = weir_future_code(weir_promise_future(promise));
-    weir_promise_release(promise);
-    return code;
+    return pair_write(end, text, strlen(text));
 }
 
 static void what_waits_is_bounded(void **state)
@@ -337,14 +263,14 @@ static void what_waits_is_bounded(void **state)
     pair_begin(&both);
     weir_promise *first = write_text(&both.client, "12345678"),
                  *more = write_text(&both.client, "abc"), *last = write_text(&both.client, "90");
-    assert_int_equal(code_of(more), WEIR_ELIMIT);
+    assert_int_equal(pair_code_of(more), WEIR_ELIMIT);
     weir_embedded_flush(both.client.embedded);
     assert_false(weir_future_is_done(weir_promise_future(first)));
     pair_shake(&both);
     pair_heard(&both.server, heard, sizeof heard);
     assert_string_equal(heard, "1234567890");
-    assert_int_equal(code_of(first), 0);
-    assert_int_equal(code_of(last), 0);
+    assert_int_equal(pair_code_of(first), 0);
+    assert_int_equal(pair_code_of(last), 0);
     pair_finish(&both);
 }
 
@@ -361,7 +287,7 @@ static void what_is_not_flushed_waits_on(void **state)
     pair_carry(&both);
     pair_heard(&both.server, heard, sizeof heard);
     assert_string_equal(heard, "later");
-    assert_int_equal(code_of(promise), 0);
+    assert_int_equal(pair_code_of(promise), 0);
     pair_finish(&both);
 }
 
@@ -375,13 +301,13 @@ static void a_failed_handshake_ends_what_waits(void **state)
     weir_embedded_flush(both.client.embedded);
     weir_channel_shutdown(weir_embedded_channel(both.client.embedded), shut);
     weir_embedded_run(both.client.embedded);
-    assert_int_equal(code_of(write_text(&both.client, "more")), -EPIPE);
+    assert_int_equal(pair_code_of(write_text(&both.client, "more")), -EPIPE);
     pair_carry(&both);
-    assert_int_equal(code_of(promise), WEIR_ETLS_HOST);
-    assert_int_equal(code_of(shut), WEIR_ETLS_HOST);
+    assert_int_equal(pair_code_of(promise), WEIR_ETLS_HOST);
+    assert_int_equal(pair_code_of(shut), WEIR_ETLS_HOST);
     pair_expect_error(&both.client, WEIR_ETLS_HOST);
     pair_expect_error(&both.server, WEIR_ETLS_ALERT);
-    assert_int_equal(code_of(write_text(&both.client, "more")), WEIR_ECLOSED);
+    assert_int_equal(pair_code_of(write_text(&both.client, "more")), WEIR_ECLOSED);
     pair_finish(&both);
 }
 
@@ -397,10 +323,10 @@ static void a_close_ends_what_waits(void **state)
         weir_promise *closed = weir_channel_promise(weir_embedded_channel(both.client.embedded));
         weir_channel_close(weir_embedded_channel(both.client.embedded), closed);
         weir_embedded_run(both.client.embedded);
-        assert_int_equal(code_of(promise), WEIR_ECLOSED);
-        assert_int_equal(code_of(write_text(&both.client, "more")), WEIR_ECLOSED);
+        assert_int_equal(pair_code_of(promise), WEIR_ECLOSED);
+        assert_int_equal(pair_code_of(write_text(&both.client, "more")), WEIR_ECLOSED);
         pair_carry(&both);
-        assert_int_equal(code_of(closed), 0);
+        assert_int_equal(pair_code_of(closed), 0);
         weir_embedded_take_error(both.server.embedded, NULL);
         pair_finish(&both);
     }
@@ -416,7 +342,7 @@ static void what_is_no_buffer_is_refused(void **state)
     weir_promise *promise = weir_channel_promise(channel);
     weir_channel_write(channel, &weir_event_switched, promise);
     weir_embedded_run(both.client.embedded);
-    assert_int_equal(code_of(promise), -EOPNOTSUPP);
+    assert_int_equal(pair_code_of(promise), -EOPNOTSUPP);
     pair_finish(&both);
 }
 
@@ -434,7 +360,7 @@ static void what_waits_makes_it_unwritable(void **state)
     assert_false(weir_channel_is_writable(channel));
     pair_shake(&both);
     assert_true(weir_channel_is_writable(channel));
-    assert_int_equal(code_of(promise), 0);
+    assert_int_equal(pair_code_of(promise), 0);
     /* A peer that takes nothing, behind the handshake. */
     while (weir_embedded_inbound_count(both.server.embedded) > 0)
         weir_msg_release(weir_embedded_read_inbound(both.server.embedded));
@@ -444,7 +370,7 @@ static void what_waits_makes_it_unwritable(void **state)
     assert_false(weir_channel_is_writable(channel));
     weir_embedded_accept(both.client.embedded, SIZE_MAX);
     assert_true(weir_channel_is_writable(channel));
-    assert_int_equal(code_of(promise), 0);
+    assert_int_equal(pair_code_of(promise), 0);
     pair_finish(&both);
 }
 
@@ -465,7 +391,7 @@ static void the_handshake_reads_by_itself(void **state)
     }
     assert_int_equal(
         weir_future_code(weir_tls_handshake(weir_embedded_channel(both.client.embedded))), 0);
-    assert_int_equal(code_of(promise), 0);
+    assert_int_equal(pair_code_of(promise), 0);
     pair_finish(&both);
 }
 
@@ -483,9 +409,9 @@ static void one_direction_ends_before_the_other(void **state)
     weir_promise *shut = weir_channel_promise(client);
     weir_channel_shutdown(client, shut);
     weir_embedded_run(both.client.embedded);
-    assert_int_equal(code_of(shut), 0);
+    assert_int_equal(pair_code_of(shut), 0);
     assert_true(weir_embedded_is_output_shut(both.client.embedded));
-    assert_int_equal(code_of(write_text(&both.client, "more")), -EPIPE);
+    assert_int_equal(pair_code_of(write_text(&both.client, "more")), -EPIPE);
     pair_carry(&both);
     weir_embedded_end_inbound(both.server.embedded, 0); /* the FIN behind it */
     assert_string_equal(seen.text, "active session input_closed ");
@@ -516,8 +442,8 @@ static void a_shutdown_waits_for_the_handshake(void **state)
     pair_carry(&both);
     pair_heard(&both.server, heard, sizeof heard);
     assert_string_equal(heard, "last words");
-    assert_int_equal(code_of(promise), 0);
-    assert_int_equal(code_of(shut), 0);
+    assert_int_equal(pair_code_of(promise), 0);
+    assert_int_equal(pair_code_of(shut), 0);
     assert_int_equal(weir_embedded_check(both.server.embedded), 0);
     pair_finish(&both);
 }
@@ -533,24 +459,6 @@ static void truncation_is_told_with_half_closure_too(void **state)
     assert_string_equal(seen.text, "active session WEIR_ETLS_TRUNCATED inactive ");
     pair_expect_error(&both.server, WEIR_ETLS_TRUNCATED);
     pair_finish(&both);
-}
-
-static void an_end_in_the_handshake_is_told(void **state)
-{
-    (void)state;
-    for (int half = 0; half < 2; half++) {
-        pair both = { .client.allows_half_closure = half };
-        pair_begin(&both);
-        weir_embedded_end_inbound(both.client.embedded, 0);
-        if (!half) /* what waits to be sent has its time */
-            weir_embedded_advance(both.client.embedded, WEIR_SECONDS(9));
-        pair_expect_error(&both.client, WEIR_EOF);
-        assert_int_equal(
-            weir_future_code(weir_tls_handshake(weir_embedded_channel(both.client.embedded))),
-            WEIR_EOF);
-        assert_false(weir_channel_is_open(weir_embedded_channel(both.client.embedded)));
-        pair_finish(&both);
-    }
 }
 
 /* Behind close_notify and half a record. */
@@ -601,8 +509,8 @@ static void whoever_closes_twice_does_not_wait(void **state)
     weir_channel_close(client, second);
     weir_embedded_run(both.client.embedded);
     assert_false(weir_channel_is_open(client));
-    assert_int_equal(code_of(first), 0);
-    assert_int_equal(code_of(second), 0);
+    assert_int_equal(pair_code_of(first), 0);
+    assert_int_equal(pair_code_of(second), 0);
     pair_finish(&both);
 }
 
@@ -638,12 +546,12 @@ static void removed_it_says_goodbye_and_lets_everything_pass(void **state)
     assert_int_equal(weir_embedded_call(both.client.embedded, remove_tls,
                                         weir_embedded_channel(both.client.embedded)),
                      0);
-    assert_int_equal(code_of(promise), 0);
+    assert_int_equal(pair_code_of(promise), 0);
     pair_carry(&both);
     pair_heard(&both.server, heard, sizeof heard);
     assert_string_equal(heard, "sealed");
     assert_int_equal(weir_embedded_check(both.server.embedded), 0);
-    assert_int_equal(code_of(write_text(&both.client, "plain")), -EINPROGRESS);
+    assert_int_equal(pair_code_of(write_text(&both.client, "plain")), -EINPROGRESS);
     weir_embedded_flush(both.client.embedded);
     assert_int_equal(weir_embedded_read_outbound_bytes(both.client.embedded, heard, sizeof heard),
                      5);
@@ -663,7 +571,7 @@ static void removed_early_nothing_that_waits_goes_out(void **state)
                        weir_embedded_channel(both.client.embedded));
     size_t length = weir_embedded_read_outbound_bytes(both.client.embedded, sent, sizeof sent);
     assert_null(memmem(sent, length, "secret", 6));
-    assert_int_equal(code_of(promise), WEIR_ECLOSED);
+    assert_int_equal(pair_code_of(promise), WEIR_ECLOSED);
     assert_int_equal(
         weir_future_code(weir_tls_handshake(weir_embedded_channel(both.client.embedded))),
         WEIR_ECLOSED);
@@ -695,7 +603,7 @@ static void it_can_go_when_it_is_done(void **state)
         pair_carry(&both);
         weir_embedded_run(both.client.embedded);
         assert_true(weir_future_is_done(weir_promise_future(promise)));
-        code_of(promise);
+        pair_code_of(promise);
         weir_embedded_take_error(both.server.embedded, NULL);
         pair_finish(&both);
     }
@@ -1051,7 +959,6 @@ int main(void)
         weir_case(one_direction_ends_before_the_other),
         weir_case(a_shutdown_waits_for_the_handshake),
         weir_case(truncation_is_told_with_half_closure_too),
-        weir_case(an_end_in_the_handshake_is_told),
         weir_case(a_record_that_is_cut_off_is_truncation),
         weir_case(nothing_is_heard_behind_a_close),
         weir_case(whoever_closes_twice_does_not_wait),

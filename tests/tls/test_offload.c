@@ -1,245 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* TLS over real sockets and in-process channels, with threads: on the loop, with handshakes that
  * are computed elsewhere, and on an executor of its own. */
-#include "tls/pair.h"
+#include "tls/town.h"
 
-#include "bootstrap/servers.h"
-
-#include <weir/client.h>
 #include <weir/sim.h>
 
+#include <pthread.h>
 #include <string.h>
-
-/* Where TLS computes. */
-typedef enum place {
-    ON_LOOP,
-    HANDSHAKE_ELSEWHERE,
-    ALL_ELSEWHERE,
-} place;
-
-typedef struct town {
-    weir_group *loops, *clients, *others;
-    weir_server *server;
-    weir_tls_context *contexts[2]; /* the server's and the client's */
-    weir_tls tls;                  /* the server's */
-    place place;
-    char address[64];
-    atomic_int actives, inactives, errors, last_error, sessions;
-    _Atomic(weir_channel *) accepted; /* the last one, with a reference */
-    atomic_int accepted_count;
-} town;
-
-static void echo_read(weir_ctx *ctx, weir_msg *msg)
-{
-    weir_ctx_write(ctx, msg, NULL);
-}
-
-static void echo_read_complete(weir_ctx *ctx)
-{
-    weir_ctx_flush(ctx);
-}
-
-static void town_on_event(weir_ctx *ctx, weir_msg *event)
-{
-    town *self = weir_ctx_arg(ctx);
-    if (weir_tls_session_from(event) != NULL)
-        atomic_fetch_add(&self->sessions, 1);
-    weir_ctx_fire_event(ctx, event);
-}
-
-static void town_on_error(weir_ctx *ctx, const weir_error *error)
-{
-    town *self = weir_ctx_arg(ctx);
-    atomic_store(&self->last_error, error->code);
-    atomic_fetch_add(&self->errors, 1);
-}
-
-static void town_on_inactive(weir_ctx *ctx)
-{
-    town *self = weir_ctx_arg(ctx);
-    atomic_fetch_add(&self->inactives, 1);
-    weir_ctx_fire_inactive(ctx);
-}
-
-static const weir_handler_type echoes = { .name = "echoes",
-                                          .on_read = echo_read,
-                                          .on_read_complete = echo_read_complete,
-                                          .on_event = town_on_event,
-                                          .on_error = town_on_error,
-                                          .on_inactive = town_on_inactive };
-
-static int add_tls(weir_channel *channel, const weir_tls *tls, weir_group *group)
-{
-    weir_handler_config config = {
-        .type = &weir_tls_handler, .name = "tls", .arg = (void *)(uintptr_t)tls, .group = group
-    };
-    return weir_pipeline_add(weir_channel_pipeline(channel), &config, NULL);
-}
-
-static int init_child(weir_channel *channel, void *arg)
-{
-    town *self = arg;
-    int code = add_tls(channel, &self->tls, self->place == ALL_ELSEWHERE ? self->others : NULL);
-    if (code == 0)
-        code = weir_pipeline_add_last(weir_channel_pipeline(channel), "echo", &echoes, self);
-    weir_channel_release(atomic_exchange(&self->accepted, weir_channel_retain(channel)));
-    atomic_fetch_add(&self->accepted_count, 1);
-    return code;
-}
-
-/* A client that collects. */
-typedef struct caller {
-    town *town;
-    weir_tls tls;
-    atomic_size_t heard;
-    atomic_int wrong, errors, last_error, inactives;
-} caller;
-
-static void caller_on_read(weir_ctx *ctx, weir_msg *msg)
-{
-    caller *self = weir_ctx_arg(ctx);
-    weir_buf *buf = weir_buf_from_msg(msg);
-    size_t at = atomic_load(&self->heard), length = weir_buf_readable(buf);
-    const uint8_t *bytes = weir_buf_peek(buf, weir_buf_reader(buf), length);
-    for (size_t i = 0; i < length; i++)
-        if (bytes[i] != (uint8_t)((at + i) % 251))
-            atomic_store(&self->wrong, 1);
-    atomic_fetch_add(&self->heard, length);
-    weir_buf_release(buf);
-}
-
-static void caller_on_error(weir_ctx *ctx, const weir_error *error)
-{
-    caller *self = weir_ctx_arg(ctx);
-    (void)ctx;
-    atomic_store(&self->last_error, error->code);
-    atomic_fetch_add(&self->errors, 1);
-}
-
-static void caller_on_inactive(weir_ctx *ctx)
-{
-    caller *self = weir_ctx_arg(ctx);
-    atomic_fetch_add(&self->inactives, 1);
-    weir_ctx_fire_inactive(ctx);
-}
-
-static const weir_handler_type calling = { .name = "calling",
-                                           .on_read = caller_on_read,
-                                           .on_error = caller_on_error,
-                                           .on_inactive = caller_on_inactive };
-
-static int init_caller(weir_channel *channel, void *arg)
-{
-    caller *self = arg;
-    int code = add_tls(channel, &self->tls,
-                       self->town->place == ALL_ELSEWHERE ? self->town->others : NULL);
-    return code < 0
-               ? code
-               : weir_pipeline_add_last(weir_channel_pipeline(channel), "calling", &calling, self);
-}
-
-static void town_open(town *self, const backend *io, place where, const char *address)
-{
-    *self = (town){ .place = where };
-    self->contexts[0] = pair_server_context(NULL);
-    self->contexts[1] = pair_client_context(NULL);
-    self->others = new_group_of(2);
-    self->tls.context = self->contexts[0];
-    self->tls.handshake_group = where == HANDSHAKE_ELSEWHERE ? self->others : NULL;
-    self->loops = loops_of(io, 2);
-    self->clients = loops_of(io, 1);
-    weir_server_config config = { .workers = self->loops, .init_child = init_child, .arg = self };
-    weir_error error;
-    if (weir_server_listen(&self->server, &config, address, &error) < 0)
-        fail_msg("%s", error.message);
-    snprintf(self->address, sizeof self->address, "%s", address);
-    if (strncmp(address, "127", 3) == 0) {
-        weir_address bound = address_of_server(self->server);
-        weir_address_text(&bound, self->address, sizeof self->address);
-    }
-}
-
-static weir_channel *town_call(town *self, caller *by)
-{
-    weir_channel *channel = NULL;
-    weir_error error;
-    *by = (caller){ .town = self,
-                    .tls = { .context = self->contexts[1],
-                             .host = "localhost",
-                             .handshake_group = self->place == HANDSHAKE_ELSEWHERE ? self->others
-                                                                                   : NULL } };
-    weir_client_config config = { .group = self->clients, .init = init_caller, .arg = by };
-    if (weir_client_connect(&channel, &config, self->address, &error) < 0)
-        fail_msg("%s", error.message);
-    return channel;
-}
-
-static void town_close(town *self)
-{
-    weir_promise *promise = new_promise();
-    weir_server_close(self->server, promise);
-    weir_future_await(weir_promise_future(promise));
-    weir_promise_release(promise);
-    weir_server_release(self->server);
-    weir_channel_release(self->accepted);
-    end_group(self->clients);
-    end_group(self->loops);
-    end_group(self->others);
-    weir_tls_context_release(self->contexts[0]);
-    weir_tls_context_release(self->contexts[1]);
-}
-
-static void close_and_wait(weir_channel *channel)
-{
-    weir_promise *promise = weir_channel_promise(channel);
-    weir_channel_close(channel, promise);
-    assert_int_equal(weir_future_await(weir_promise_future(promise)), 0);
-    weir_promise_release(promise);
-    weir_channel_release(channel);
-}
 
 /* Bytes there and back ------------------------------------------------------------------------- */
 
-static void say_much(weir_channel *channel, size_t length)
-{
-    for (size_t at = 0, part; at < length; at += part) {
-        part = length - at < 50000 ? 1 + (at * 7 + 3) % 40000 : length - at;
-        part = part < length - at ? part : length - at;
-        weir_buf *buf = weir_buf_new(part);
-        uint8_t *to = weir_buf_write_ptr(buf, part);
-        for (size_t i = 0; i < part; i++)
-            to[i] = (uint8_t)((at + i) % 251);
-        weir_buf_advance_writer(buf, part);
-        weir_channel_write(channel, &buf->msg, NULL);
-    }
-    weir_channel_flush(channel);
-}
-
 static void echo_over(const backend *io, place where, const char *address)
 {
-    enum { CALLERS = 4, MUCH = 300000 };
     town self;
-    caller callers[CALLERS];
-    weir_channel *channels[CALLERS];
     town_open(&self, io, where, address);
-    for (size_t i = 0; i < CALLERS; i++) {
-        channels[i] = town_call(&self, &callers[i]);
-        say_much(channels[i], i % 2 == 0 ? 100 : MUCH);
-    }
-    for (size_t i = 0; i < CALLERS; i++) {
-        size_t length = i % 2 == 0 ? 100 : MUCH;
-        WAIT_FOR(atomic_load(&callers[i].heard) >= length || atomic_load(&callers[i].errors) > 0);
-        assert_int_equal(atomic_load(&callers[i].last_error), 0);
-        assert_int_equal(atomic_load(&callers[i].heard), length);
-        assert_int_equal(atomic_load(&callers[i].wrong), 0);
-        close_and_wait(channels[i]);
-    }
-    WAIT_FOR(atomic_load(&self.inactives) == CALLERS);
-    assert_int_equal(atomic_load(&self.errors), 0);
-    assert_int_equal(atomic_load(&self.sessions), CALLERS);
-    weir_tls_context_stats stats;
-    weir_tls_context_get_stats(self.contexts[0], &stats);
-    assert_int_equal(stats.handshakes, CALLERS);
+    town_echo(&self);
     town_close(&self);
 }
 
@@ -270,25 +45,43 @@ static int remove_tls(void *arg)
     return weir_pipeline_remove(weir_channel_pipeline(arg), "tls");
 }
 
-/* Both threads of the executors are held, so that the server's first step waits. */
-static void hold_both(town *self, blocker held[2])
+/* A connection whose server waits with its first step, for both threads of the executors are held.
+ */
+typedef struct waiting {
+    town town;
+    caller by;
+    blocker held[2];
+    weir_channel *client;
+} waiting;
+
+static void wait_in_handshake(waiting *self, const backend *io)
 {
-    block(&held[0], weir_group_at(self->others, 0));
-    block(&held[1], weir_group_at(self->others, 1));
+    town_open(&self->town, io, HANDSHAKE_ELSEWHERE, "127.0.0.1:0");
+    block(&self->held[0], weir_group_at(self->town.others, 0));
+    block(&self->held[1], weir_group_at(self->town.others, 1));
+    self->client = town_call(&self->town, &self->by);
+    WAIT_FOR(atomic_load(&self->town.accepted_count) == 1);
+}
+
+static void go_on(waiting *self)
+{
+    unblock(&self->held[0]);
+    unblock(&self->held[1]);
+}
+
+static void end_waiting(waiting *self)
+{
+    town_hang_up(self->client);
+    town_close(&self->town);
 }
 
 static void something_happens_meanwhile(void **state)
 {
     for (int way = 0; way < 4; way++) {
-        town self;
-        caller by;
-        blocker held[2];
-        town_open(&self, *state, HANDSHAKE_ELSEWHERE, "127.0.0.1:0");
-        hold_both(&self, held);
-        weir_channel *client = town_call(&self, &by);
-        WAIT_FOR(atomic_load(&self.accepted_count) == 1);
+        waiting self;
+        wait_in_handshake(&self, *state);
         /* The ClientHello has come when the client has said something. */
-        weir_channel *server = self.accepted;
+        weir_channel *server = self.town.accepted, *client = self.client;
         weir_executor *loop = NULL;
         WAIT_FOR(weir_channel_loop(server) != NULL && weir_channel_is_active(server));
         loop = weir_loop_executor(weir_channel_loop(server));
@@ -304,36 +97,27 @@ static void something_happens_meanwhile(void **state)
             weir_channel_write_and_flush(client, weir_buf_msg(weir_buf_from("x", 1)), NULL);
         for (int i = 0; i < 20; i++)
             wait_for_passes(loop);
-        unblock(&held[0]);
-        unblock(&held[1]);
+        go_on(&self);
         if (way == 3) {
             WAIT_FOR(weir_future_is_done(weir_tls_handshake(client)));
             assert_int_equal(weir_future_code(weir_tls_handshake(client)), 0);
         }
-        close_and_wait(client);
-        town_close(&self);
+        end_waiting(&self);
     }
 }
 
 static void the_loops_end_meanwhile(void **state)
 {
-    town self;
-    caller by;
-    blocker held[2];
-    town_open(&self, *state, HANDSHAKE_ELSEWHERE, "127.0.0.1:0");
-    hold_both(&self, held);
-    weir_channel *client = town_call(&self, &by);
-    WAIT_FOR(atomic_load(&self.accepted_count) == 1);
+    waiting self;
+    wait_in_handshake(&self, *state);
     for (int i = 0; i < 50; i++)
-        wait_for_passes(weir_group_at(self.clients, 0) != NULL
-                            ? weir_group_at(self.clients, 0)
-                            : weir_loop_executor(weir_channel_loop(client)));
-    assert_int_equal(weir_group_shutdown(self.loops, 0, 1000), 0);
-    weir_future_wait(weir_group_terminated(self.loops), WEIR_MS(300));
-    unblock(&held[0]);
-    unblock(&held[1]);
-    close_and_wait(client);
-    town_close(&self);
+        wait_for_passes(weir_group_at(self.town.clients, 0) != NULL
+                            ? weir_group_at(self.town.clients, 0)
+                            : weir_loop_executor(weir_channel_loop(self.client)));
+    assert_int_equal(weir_group_shutdown(self.town.loops, 0, 1000), 0);
+    weir_future_wait(weir_group_terminated(self.town.loops), WEIR_MS(300));
+    go_on(&self);
+    end_waiting(&self);
 }
 
 static void executors_that_have_ended_refuse(void **state)
@@ -346,7 +130,7 @@ static void executors_that_have_ended_refuse(void **state)
     weir_channel *client = town_call(&self, &by);
     weir_future *future = weir_tls_handshake(client);
     assert_int_equal(weir_future_wait(future, WEIR_SECONDS(20)), 0); /* one way or the other */
-    close_and_wait(client);
+    town_hang_up(client);
     town_close(&self);
 }
 
@@ -359,11 +143,76 @@ static void reloading_goes_on_beside_handshakes(void **state)
     for (size_t i = 0; i < CALLERS; i++) {
         weir_channel *channel = town_call(&self, &callers[i]);
         assert_int_equal(weir_tls_context_reload(self.contexts[i % 2], NULL, NULL), 0);
-        say_much(channel, 10);
+        town_say(channel, 10);
         WAIT_FOR(atomic_load(&callers[i].heard) == 10 || atomic_load(&callers[i].errors) > 0);
         assert_int_equal(atomic_load(&callers[i].last_error), 0);
-        close_and_wait(channel);
+        town_hang_up(channel);
     }
+    town_close(&self);
+}
+
+/* Two threads that reload both contexts, each as if it were alone, until they are told to stop. */
+typedef struct reloader {
+    pthread_t thread;
+    town *town;
+    weir_tls_config other;
+    atomic_bool *must_stop;
+    uint64_t reloads; /* of the server's */
+    int code;         /* the first that is not as it should be */
+} reloader;
+
+static void *reload_on_and_on(void *arg)
+{
+    reloader *self = arg;
+    const weir_tls_config wrong = { .session_s = -5 };
+    do {
+        weir_tls_context **contexts = self->town->contexts;
+        int codes[] = { weir_tls_context_reload(contexts[0], &self->other, NULL),
+                        weir_tls_context_reload(contexts[0], NULL, NULL),
+                        weir_tls_context_reload(contexts[1], NULL, NULL) };
+        for (size_t i = 0; i < 3; i++)
+            self->code = self->code != 0 ? self->code : codes[i];
+        if (weir_tls_context_reload(contexts[0], &wrong, NULL) != -EINVAL)
+            self->code = -EPROTO;
+        self->reloads += 2;
+    } while (!atomic_load(self->must_stop));
+    return NULL;
+}
+
+static void two_threads_reload_beside_handshakes(void **state)
+{
+    enum { CALLERS = 20 };
+    town self;
+    caller callers[CALLERS];
+    reloader reloaders[2];
+    atomic_bool must_stop = false;
+    weir_tls_context_stats stats;
+    town_open(&self, *state, HANDSHAKE_ELSEWHERE, "127.0.0.1:0");
+    for (size_t i = 0; i < 2; i++) {
+        reloaders[i] = (reloader){ .town = &self, .must_stop = &must_stop };
+        reloaders[i].other = (weir_tls_config){
+            .certificate_pem = pair_identity()->certificate_pem,
+            .key_pem = pair_identity()->key_pem,
+            .max_version = i == 0 ? WEIR_TLS_1_2 : WEIR_TLS_1_3, /* so that it can be seen */
+        };
+        pthread_create(&reloaders[i].thread, NULL, reload_on_and_on, &reloaders[i]);
+    }
+    for (size_t i = 0; i < CALLERS; i++) {
+        weir_channel *channel = town_call(&self, &callers[i]);
+        town_say(channel, 10);
+        WAIT_FOR(atomic_load(&callers[i].heard) == 10 || atomic_load(&callers[i].errors) > 0);
+        assert_int_equal(atomic_load(&callers[i].last_error), 0);
+        town_hang_up(channel);
+    }
+    atomic_store(&must_stop, true);
+    for (size_t i = 0; i < 2; i++) {
+        pthread_join(reloaders[i].thread, NULL);
+        assert_int_equal(reloaders[i].code, 0);
+    }
+    weir_tls_context_get_stats(self.contexts[0], &stats);
+    assert_int_equal(stats.reloads, reloaders[0].reloads + reloaders[1].reloads);
+    assert_int_equal(stats.handshakes, CALLERS);
+    assert_int_equal(stats.failed, 0);
     town_close(&self);
 }
 
@@ -391,7 +240,7 @@ static const weir_handler_type leaking = { .name = "leaking",
 static int init_leaker(weir_channel *channel, void *arg)
 {
     leaker *self = arg;
-    int code = add_tls(channel, &self->tls, self->group);
+    int code = town_add_tls(channel, "tls", &self->tls, self->group);
     if (code == 0)
         code = weir_pipeline_add_last(weir_channel_pipeline(channel), "leaking", &leaking, NULL);
     weir_channel_write_and_flush(channel, weir_buf_msg(weir_buf_from("secret", 6)), NULL);
@@ -419,7 +268,7 @@ static void nothing_goes_out_in_the_clear(void **state)
             int fd = accept(listener, NULL, NULL);
             assert_int_equal(recv(fd, heard, sizeof heard, 0) > 0, 0);
             close(fd);
-            close_and_wait(channel);
+            town_hang_up(channel);
         }
         harness_log_end();
         struct pollfd left = { .fd = listener, .events = POLLIN };
@@ -458,12 +307,12 @@ static void an_echo_over_the_simulated_network(void **state)
         assert_int_equal(weir_sim_add_group(there, &self.loops, NULL, NULL), 0);
         assert_int_equal(weir_sim_add_group(here, &self.clients, NULL, NULL), 0);
         weir_server_config served = { .workers = self.loops,
-                                      .init_child = init_child,
+                                      .init_child = town_init_child,
                                       .arg = &self };
         assert_int_equal(weir_server_listen(&self.server, &served, ":443", NULL), 0);
         snprintf(self.address, sizeof self.address, "server:443");
         weir_channel *channel = town_call(&self, &by);
-        say_much(channel, 300000);
+        town_say(channel, 300000);
         weir_sim_run(sim, WEIR_SECONDS(60));
         assert_int_equal(atomic_load(&by.last_error), 0);
         assert_int_equal(atomic_load(&by.heard), 300000);
@@ -491,6 +340,7 @@ int main(void)
         epoll_only(the_loops_end_meanwhile),
         each_backend(executors_that_have_ended_refuse),
         epoll_only(reloading_goes_on_beside_handshakes),
+        epoll_only(two_threads_reload_beside_handshakes),
         each_backend(nothing_goes_out_in_the_clear),
         weir_case(an_echo_over_the_simulated_network),
     };

@@ -46,22 +46,6 @@ static void hand_to(const sent *self, const pair_end *to)
     weir_embedded_write_inbound_bytes(to->embedded, self->bytes, self->length);
 }
 
-static weir_promise *write_bytes(pair_end *end, const void *bytes, size_t length)
-{
-    weir_channel *channel = weir_embedded_channel(end->embedded);
-    weir_promise *promise = weir_channel_promise(channel);
-    weir_channel_write(channel, weir_buf_msg(weir_buf_from(bytes, length)), promise);
-    weir_embedded_run(end->embedded);
-    return promise;
-}
-
-static int code_of(weir_promise *promise)
-{
-    int code = weir_future_code(weir_promise_future(promise));
-    weir_promise_release(promise);
-    return code;
-}
-
 static void expect_pattern(pair_end *end, size_t length)
 {
     static char heard[MUCH + 1];
@@ -77,7 +61,7 @@ static void small_writes_of_a_flush_share_a_record(void **state)
     pair_begin(&both);
     pair_shake(&both);
     for (size_t i = 0; i < 100; i++)
-        promises[i] = write_bytes(&both.client, pattern + i * 100, 100);
+        promises[i] = pair_write(&both.client, pattern + i * 100, 100);
     assert_int_equal(weir_embedded_outbound_count(both.client.embedded), 0);
     weir_embedded_flush(both.client.embedded);
     sent *seen = take_sent(&both.client);
@@ -85,7 +69,7 @@ static void small_writes_of_a_flush_share_a_record(void **state)
     hand_to(seen, &both.server);
     expect_pattern(&both.server, 10000);
     for (size_t i = 0; i < 100; i++)
-        assert_int_equal(code_of(promises[i]), 0);
+        assert_int_equal(pair_code_of(promises[i]), 0);
     pair_finish(&both);
 }
 
@@ -98,14 +82,14 @@ static void bulk_fills_records(void **state)
         pair both = { 0 };
         pair_begin(&both);
         pair_shake(&both);
-        weir_promise *promise = write_bytes(&both.client, pattern, lengths[i]);
+        weir_promise *promise = pair_write(&both.client, pattern, lengths[i]);
         weir_embedded_flush(both.client.embedded);
         sent *seen = take_sent(&both.client);
         assert_int_equal(seen->records, (lengths[i] + 16383) / 16384);
         assert_true(seen->largest <= 16384 + 17);
         hand_to(seen, &both.server);
         expect_pattern(&both.server, lengths[i]);
-        assert_int_equal(code_of(promise), 0);
+        assert_int_equal(pair_code_of(promise), 0);
         pair_finish(&both);
     }
 }
@@ -126,7 +110,7 @@ static void writes_of_all_sizes_stay_in_order(void **state)
             size_t length = (size_t)rand() % (rand() % 3 == 0 ? 40000 : 300);
             if (rand() % 20 == 0)
                 length = 0;
-            promises[count++] = write_bytes(&both.client, pattern + all, length);
+            promises[count++] = pair_write(&both.client, pattern + all, length);
             all += length;
             if (rand() % 5 == 0)
                 weir_embedded_flush(both.client.embedded);
@@ -135,7 +119,7 @@ static void writes_of_all_sizes_stay_in_order(void **state)
         pair_carry(&both);
         expect_pattern(&both.server, all);
         for (size_t i = 0; i < count; i++)
-            assert_int_equal(code_of(promises[i]), 0);
+            assert_int_equal(pair_code_of(promises[i]), 0);
         pair_finish(&both);
     }
 }
@@ -189,7 +173,7 @@ static void promises_complete_in_order_and_once(void **state)
         pair_begin(&both);
         pair_shake(&both);
         for (size_t i = 0; i < COUNT; i++) {
-            promises[i] = write_bytes(&both.client, pattern, i % 7 == 0 ? 20000 : i * 10);
+            promises[i] = pair_write(&both.client, pattern, i % 7 == 0 ? 20000 : i * 10);
             orders[i] = (order){ .listener.done = on_done, .next = &next };
             weir_future_listen(weir_promise_future(promises[i]), &orders[i].listener);
         }
@@ -203,7 +187,7 @@ static void promises_complete_in_order_and_once(void **state)
         for (int i = 0; i < COUNT; i++) {
             assert_int_equal(orders[i].times, 1);
             assert_int_equal(orders[i].place, i);
-            int code = code_of(promises[i]);
+            int code = pair_code_of(promises[i]);
             assert_int_equal(code<0, way> 0);
         }
         while (weir_embedded_take_error(both.client.embedded, NULL))
@@ -219,9 +203,9 @@ static void a_write_can_be_cancelled_until_the_flush(void **state)
     (void)state;
     pair_begin(&both);
     pair_shake(&both);
-    weir_promise *first = write_bytes(&both.client, "one ", 4),
-                 *second = write_bytes(&both.client, "two ", 4),
-                 *third = write_bytes(&both.client, "three", 5);
+    weir_promise *first = pair_write(&both.client, "one ", 4),
+                 *second = pair_write(&both.client, "two ", 4),
+                 *third = pair_write(&both.client, "three", 5);
     assert_int_equal(weir_future_cancel(weir_promise_future(second)), 0);
     weir_embedded_accept(both.client.embedded, 0);
     weir_embedded_flush(both.client.embedded);
@@ -231,9 +215,9 @@ static void a_write_can_be_cancelled_until_the_flush(void **state)
     pair_carry(&both);
     pair_heard(&both.server, heard, sizeof heard);
     assert_string_equal(heard, "one three");
-    assert_int_equal(code_of(first), 0);
-    assert_int_equal(code_of(second), -ECANCELED);
-    assert_int_equal(code_of(third), 0);
+    assert_int_equal(pair_code_of(first), 0);
+    assert_int_equal(pair_code_of(second), -ECANCELED);
+    assert_int_equal(pair_code_of(third), 0);
     pair_finish(&both);
 }
 
@@ -244,12 +228,12 @@ static void what_is_cancelled_before_the_handshake_is_not_sent(void **state)
     char heard[64];
     (void)state;
     pair_begin(&both);
-    weir_promise *promise = write_bytes(&both.client, "secret", 6);
+    weir_promise *promise = pair_write(&both.client, "secret", 6);
     weir_embedded_flush(both.client.embedded);
     weir_future_cancel(weir_promise_future(promise));
     pair_shake(&both);
     assert_int_equal(pair_heard(&both.server, heard, sizeof heard), 0);
-    assert_int_equal(code_of(promise), -ECANCELED);
+    assert_int_equal(pair_code_of(promise), -ECANCELED);
     pair_say(&both, &both.client, "and on");
     pair_finish(&both);
 }

@@ -3,7 +3,7 @@
 #include "tls/certs.h"
 #include "tls/context.h"
 #include "tls/engine.h"
-#include "tls/pair.h"
+#include "tls/raw.h"
 #include "tls/tickets.h"
 
 #include <stdio.h>
@@ -27,11 +27,14 @@ static int end(void **state)
     return 0;
 }
 
-/* A connection of these contexts: whether it was resumed, on which both must agree. */
-static bool connect_them(weir_tls_context *server, weir_tls_context *client)
+/* A connection of these contexts, so many seconds by the clock of the server's loop: whether it was
+ * resumed, on which both must agree. */
+static bool connect_at(weir_tls_context *server, weir_tls_context *client, int64_t when_s)
 {
-    pair both = { .server.tls.context = server, .client.tls.context = client };
+    pair both = { .server.tls = { .context = server, .handshake_ms = WEIR_OFF },
+                  .client.tls.context = client };
     pair_begin(&both);
+    weir_embedded_advance(both.server.embedded, WEIR_SECONDS(when_s));
     pair_shake(&both);
     pair_say(&both, &both.server, "hello"); /* and the tickets before it */
     const weir_tls_session *here =
@@ -44,6 +47,11 @@ static bool connect_them(weir_tls_context *server, weir_tls_context *client)
     assert_true(here->host != NULL && strcmp(here->host, "localhost") == 0);
     pair_finish(&both);
     return is_resumed;
+}
+
+static bool connect_them(weir_tls_context *server, weir_tls_context *client)
+{
+    return connect_at(server, client, 0);
 }
 
 static void sessions_are_resumed(void **state)
@@ -84,15 +92,19 @@ static void they_can_be_off_on_either_side(void **state)
     }
 }
 
-static void another_context_does_not_know_them(void **state)
+/* Another context, perhaps with the keys of the first. */
+static void expect_strangers(bool share_keys)
 {
-    (void)state;
     for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
         weir_tls_config config = { .max_version = version };
         weir_tls_context *server = pair_server_context(&config);
         weir_tls_context *other = pair_server_context(&config);
         weir_tls_context *client = pair_client_context(NULL);
         assert_false(connect_them(server, client));
+        if (share_keys) {
+            memcpy(other->tickets.keys, server->tickets.keys, sizeof other->tickets.keys);
+            other->tickets.count = server->tickets.count;
+        }
         assert_false(connect_them(other, client));
         weir_tls_context_release(server);
         weir_tls_context_release(other);
@@ -100,23 +112,17 @@ static void another_context_does_not_know_them(void **state)
     }
 }
 
+static void another_context_does_not_know_them(void **state)
+{
+    (void)state;
+    expect_strangers(false);
+}
+
 /* With the keys of another, but not who it is: the session is bound to the context all the same. */
 static void keys_alone_do_not_help(void **state)
 {
     (void)state;
-    for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
-        weir_tls_config config = { .max_version = version };
-        weir_tls_context *server = pair_server_context(&config);
-        weir_tls_context *other = pair_server_context(&config);
-        weir_tls_context *client = pair_client_context(NULL);
-        assert_false(connect_them(server, client));
-        memcpy(other->tickets.keys, server->tickets.keys, sizeof other->tickets.keys);
-        other->tickets.count = server->tickets.count;
-        assert_false(connect_them(other, client));
-        weir_tls_context_release(server);
-        weir_tls_context_release(other);
-        weir_tls_context_release(client);
-    }
+    expect_strangers(true);
 }
 
 /* Engines know the port. */
@@ -172,6 +178,55 @@ static void another_port_does_not_know_them(void **state)
         assert_false(engines_resume(server, client, 8444, 8444));
         weir_tls_context_release(server);
         weir_tls_context_release(client);
+    }
+}
+
+/* A client of OpenSSL, which resumes a session under any name; it leaves the next one there.
+ * Returns whether it was resumed. */
+static bool resumes_as(weir_tls_context *context, int version, const char *name,
+                       SSL_SESSION **session)
+{
+    pair_end server = { .tls.context = context };
+    weir_embedded_config config = { .init = pair_init, .arg = &server };
+    static raw client;
+    assert_int_equal(weir_embedded_new(&server.embedded, &config, NULL), 0);
+    raw_begin(&client, server.embedded, false, version);
+    if (name != NULL)
+        assert_int_equal(SSL_set_tlsext_host_name(client.ssl, name), 1);
+    if (*session != NULL)
+        assert_int_equal(SSL_set_session(client.ssl, *session), 1);
+    raw_carry(&client);
+    assert_true(SSL_is_init_finished(client.ssl));
+    const weir_tls_session *told =
+        weir_future_value(weir_tls_handshake(weir_embedded_channel(server.embedded)));
+    assert_true(name == NULL ? told->host == NULL : strcmp(told->host, name) == 0);
+    bool is_resumed = SSL_session_reused(client.ssl) == 1;
+    assert_int_equal(told->is_resumed, is_resumed);
+    SSL_SESSION_free(*session);
+    *session = SSL_get1_session(client.ssl);
+    SSL_shutdown(client.ssl); /* what is cut off is not resumed */
+    raw_carry(&client);
+    raw_end(&client);
+    weir_embedded_free(server.embedded);
+    return is_resumed;
+}
+
+static void another_name_does_not_know_them(void **state)
+{
+    static const int versions[] = { TLS1_2_VERSION, TLS1_3_VERSION };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        weir_tls_context *server = pair_server_context(NULL);
+        SSL_SESSION *session = NULL;
+        assert_false(resumes_as(server, versions[i], "a.example.org", &session));
+        assert_true(resumes_as(server, versions[i], "a.example.org", &session));
+        assert_false(resumes_as(server, versions[i], "b.example.org", &session));
+        assert_true(resumes_as(server, versions[i], "b.example.org", &session));
+        assert_false(resumes_as(server, versions[i], NULL, &session));
+        assert_true(resumes_as(server, versions[i], NULL, &session));
+        assert_false(resumes_as(server, versions[i], "a.example.org", &session));
+        SSL_SESSION_free(session);
+        weir_tls_context_release(server);
     }
 }
 
@@ -287,32 +342,35 @@ static void keys_change_with_time(void **state)
     weir__tls_tickets_deinit(&tickets);
 }
 
-/* The loop's clock tells when. */
-static void a_key_is_forgotten_with_the_loops_time(void **state)
+/* Clients that come back, by the clock of the loop: one before its key goes, the other when it has
+ * gone. */
+static void keys_change_with_the_loops_time(void **state)
 {
-    weir_tls_context *server = pair_server_context(&(weir_tls_config){ .session_s = 1000 });
-    weir_tls_context *client = pair_client_context(NULL);
     (void)state;
-    assert_false(connect_them(server, client));
-    for (int i = 0; i < 3; i++) { /* as if others had come, with none of them from here */
-        server->tickets.keys[0].made_ns -= INT64_C(500) * 1000000000;
-        unsigned char name[16];
-        EVP_CIPHER_CTX *cipher = EVP_CIPHER_CTX_new();
-        EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-        EVP_MAC_CTX *mac = EVP_MAC_CTX_new(hmac);
-        unsigned char iv[16];
-        assert_int_equal(
-            weir__tls_tickets_apply(&server->tickets, name, iv, cipher, mac, true,
-                                    server->tickets.keys[0].made_ns + INT64_C(500) * 1000000000),
-            1);
-        EVP_MAC_CTX_free(mac);
-        EVP_MAC_free(hmac);
-        EVP_CIPHER_CTX_free(cipher);
+    for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
+        weir_tls_context *server =
+            pair_server_context(&(weir_tls_config){ .session_s = 1000, .max_version = version });
+        weir_tls_context *busy = pair_client_context(NULL), *early = pair_client_context(NULL),
+                         *late = pair_client_context(NULL);
+        unsigned char first[16];
+        assert_false(connect_at(server, busy, 1));
+        assert_false(connect_at(server, early, 1));
+        assert_false(connect_at(server, late, 1));
+        memcpy(first, server->tickets.keys[0].name, sizeof first);
+        assert_true(connect_at(server, busy, 500));
+        assert_memory_equal(server->tickets.keys[0].name, first, sizeof first);
+        assert_true(connect_at(server, busy, 501)); /* with the old key, and a ticket of the new */
+        assert_memory_not_equal(server->tickets.keys[0].name, first, sizeof first);
+        assert_true(connect_at(server, busy, 1001));
+        assert_true(connect_at(server, early, 1500));
+        assert_true(connect_at(server, busy, 1501));
+        assert_false(connect_at(server, late, 1501));
+        assert_true(connect_at(server, late, 1501));
+        weir_tls_context_release(server);
+        weir_tls_context_release(busy);
+        weir_tls_context_release(early);
+        weir_tls_context_release(late);
     }
-    assert_false(connect_them(server, client));
-    assert_true(connect_them(server, client));
-    weir_tls_context_release(server);
-    weir_tls_context_release(client);
 }
 
 /* The client's table --------------------------------------------------------------------------- */
@@ -345,11 +403,12 @@ int main(void)
         weir_case(another_context_does_not_know_them),
         weir_case(keys_alone_do_not_help),
         weir_case(another_port_does_not_know_them),
+        weir_case(another_name_does_not_know_them),
         weir_case(reloading_a_certificate_keeps_them),
         weir_case(trusting_others_ends_them),
         weir_case(a_late_ticket_does_not_count),
         weir_case(keys_change_with_time),
-        weir_case(a_key_is_forgotten_with_the_loops_time),
+        weir_case(keys_change_with_the_loops_time),
         weir_case(a_client_keeps_one_for_each_of_256),
     };
     return cmocka_run_group_tests(tests, begin, end);

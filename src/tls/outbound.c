@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/* TLS outbound: from what is written to records, and how this side ends. */
+#include "tls/connection.h"
+#include "tls/place.h"
+#include "tls/seal.h"
+
+#include <errno.h>
+
+#define REASON_WRITE 30 /* of weir_channel_set_writable */
+
+/* Records on their way ------------------------------------------------------------------------- */
+
+/* Whoever gets one of them may come back to this; then it goes on in there, so that records stay in
+ * their order. */
+void weir__tls_pass_sealed(weir_ctx *ctx, weir_tls_connection *self)
+{
+    for (weir_tls_write next; weir__tls_writes_take(&self->sealed, &next);) {
+        weir_ctx_write(ctx, &next.buf->msg, next.promise);
+        weir_promise_release(next.promise);
+    }
+}
+
+/* What TLS has to say beside the writes, behind those that are sealed; NULL: nothing. */
+static weir_buf *take_output(weir_ctx *ctx, weir_tls_connection *self)
+{
+    weir__tls_pass_sealed(ctx, self);
+    return self->engine != NULL ? weir__tls_engine_take_output(self->engine) : NULL;
+}
+
+/* Alerts, close_notify among them. Whether one gets there nobody asks, so it has a promise: without
+ * it a peer that has gone would be one more error. */
+void weir__tls_send_last_words(weir_ctx *ctx, weir_tls_connection *self)
+{
+    weir_buf *out = take_output(ctx, self);
+    if (out == NULL)
+        return;
+    weir_promise *promise = weir_channel_promise(weir_ctx_channel(ctx));
+    weir_ctx_write(ctx, &out->msg, promise);
+    weir_promise_release(promise);
+    weir_ctx_flush(ctx);
+}
+
+/* Whether the other side takes too little. That the channel is not writable for somebody's reason
+ * says nothing about it: one that waits for a handshake behind this one needs what is read. */
+static bool is_queue_full(weir_ctx *ctx)
+{
+    return weir_channel_bytes_before_writable(weir_ctx_channel(ctx)) > 0;
+}
+
+static void set_paused(weir_ctx *ctx, weir_tls_connection *self, bool is_paused)
+{
+    if (self->is_paused == is_paused)
+        return;
+    self->is_paused = is_paused;
+    weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, !is_paused);
+}
+
+void weir__tls_send_output(weir_ctx *ctx, weir_tls_connection *self)
+{
+    weir_buf *out = take_output(ctx, self);
+    if (out == NULL)
+        return;
+    weir_ctx_write_and_flush(ctx, &out->msg, NULL);
+    if (self->phase == WEIR_TLS_OPEN)
+        set_paused(ctx, self, is_queue_full(ctx));
+}
+
+/* Another of these may have ended what this one has begun: the reason is the same. */
+void weir__tls_on_writability(weir_ctx *ctx)
+{
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    if (self->is_held_back)
+        weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, false);
+    if (!is_queue_full(ctx))
+        set_paused(ctx, self, false);
+    weir_ctx_fire_writability(ctx);
+}
+
+/* Sealing -------------------------------------------------------------------------------------- */
+
+static void hold_back(weir_ctx *ctx, weir_tls_connection *self)
+{
+    int64_t most = 0;
+    if (!self->is_held_back)
+        weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_WRITE_HIGH_BYTES, &most);
+    bool is_much = self->is_held_back ? self->writes.bytes > 0 : self->writes.bytes > (size_t)most;
+    if (is_much == self->is_held_back)
+        return;
+    self->is_held_back = is_much;
+    weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, !is_much);
+}
+
+/* Encrypts what was written, and passes it on. What comes back to this meanwhile finds all of it
+ * encrypted. */
+static void seal(weir_ctx *ctx, weir_tls_connection *self)
+{
+    weir_error error = { 0 };
+    int code = weir__tls_seal(self->engine, &self->writes, &self->sealed, &error);
+    weir__tls_pass_sealed(ctx, self);
+    if (code < 0)
+        weir__tls_fail(ctx, &error);
+    else if (self->is_held_back)
+        hold_back(ctx, self);
+}
+
+static void say_end(weir_ctx *ctx, weir_tls_connection *self)
+{
+    if (self->phase != WEIR_TLS_OPEN || self->is_output_ended || self->engine == NULL)
+        return;
+    self->is_output_ended = true;
+    weir__tls_engine_close(self->engine);
+    weir__tls_send_last_words(ctx, self);
+}
+
+void weir__tls_end_output(weir_ctx *ctx, weir_tls_connection *self)
+{
+    seal(ctx, self);
+    say_end(ctx, self);
+}
+
+static void shut(weir_ctx *ctx, weir_tls_connection *self, weir_promise *promise)
+{
+    weir__tls_end_output(ctx, self);
+    weir_ctx_shutdown(ctx, promise);
+}
+
+void weir__tls_start_output(weir_ctx *ctx, weir_tls_connection *self)
+{
+    weir_promise *promise = self->shutdown_promise;
+    self->shutdown_promise = NULL;
+    bool is_ending = self->is_ending, is_flush_wanted = self->is_flush_wanted;
+    self->is_ending = self->is_flush_wanted = false;
+    if (is_ending)
+        shut(ctx, self, promise);
+    else if (is_flush_wanted)
+        seal(ctx, self);
+    weir_promise_release(promise);
+    if (is_flush_wanted)
+        weir_ctx_flush(ctx);
+}
+
+/* Writes --------------------------------------------------------------------------------------- */
+
+static int check_write(weir_ctx *ctx, const weir_tls_connection *self, const weir_buf *buf)
+{
+    int64_t most = (int64_t)self->max_waiting;
+    if (self->phase == WEIR_TLS_OVER || self->is_closing)
+        return WEIR_ECLOSED;
+    if (self->is_output_ended || self->is_ending)
+        return -EPIPE;
+    if (buf == NULL)
+        return -EOPNOTSUPP;
+    size_t bytes = weir_buf_readable(buf) + self->writes.bytes;
+    if (self->phase == WEIR_TLS_OPEN && bytes > self->max_waiting)
+        weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_MAX_OUTBOUND_BYTES, &most);
+    return bytes > (uint64_t)most ? WEIR_ELIMIT : 0;
+}
+
+void weir__tls_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
+{
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    weir_buf *buf = weir_buf_from_msg(msg);
+    int code = check_write(ctx, self, buf);
+    if (code == 0)
+        code = weir__tls_writes_add(&self->writes, buf, promise);
+    if (code < 0)
+        weir_ctx_refuse_write(ctx, msg, promise, code);
+    else
+        hold_back(ctx, self);
+}
+
+void weir__tls_flush(weir_ctx *ctx)
+{
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    if (self->phase == WEIR_TLS_OPEN) {
+        if (self->writes.list != NULL)
+            seal(ctx, self);
+        weir_ctx_flush(ctx);
+    } else {
+        self->is_flush_wanted = true;
+    }
+}
+
+/* The end -------------------------------------------------------------------------------------- */
+
+/* Without half-closure the channel asks for this when the other side has ended. To a handshake that
+ * is the end: what it waits for does not come any more. */
+void weir__tls_shutdown(weir_ctx *ctx, weir_promise *promise)
+{
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    if (self->phase == WEIR_TLS_OPEN) {
+        shut(ctx, self, promise);
+    } else if (self->phase == WEIR_TLS_OVER || self->is_ending) {
+        if (promise != NULL)
+            weir_promise_set(promise, self->is_ending ? -EALREADY : WEIR_ECLOSED);
+    } else {
+        self->is_ending = true;
+        self->shutdown_promise = promise != NULL ? weir_promise_retain(promise) : NULL;
+    }
+    if (self->phase == WEIR_TLS_SHAKING && weir_channel_is_input_closed(weir_ctx_channel(ctx)))
+        weir__tls_close_input(ctx, self);
+}
+
+void weir__tls_close_at_last(weir_ctx *ctx, weir_tls_connection *self)
+{
+    weir_promise *promise = self->close_promise;
+    self->close_promise = NULL;
+    weir_ctx_close(ctx, promise);
+    weir_promise_release(promise);
+}
+
+/* Waits for the other side's close_notify, if it has one to say. */
+static bool wait_for_end(weir_ctx *ctx, weir_tls_connection *self, weir_promise *promise)
+{
+    weir_channel *channel = weir_ctx_channel(ctx);
+    bool can_hear = weir_channel_is_active(channel) && !weir_channel_is_input_closed(channel);
+    if (self->phase != WEIR_TLS_OPEN || self->is_input_ended || self->is_closing ||
+        self->close_ms < 0 || !can_hear ||
+        weir_ctx_schedule(ctx, &self->timer, WEIR_MS(self->close_ms)) < 0)
+        return false;
+    self->is_closing = true;
+    self->close_promise = promise != NULL ? weir_promise_retain(promise) : NULL;
+    if (!weir__tls_has_option(ctx, WEIR_OPTION_AUTO_READ))
+        weir_ctx_read(ctx);
+    return true;
+}
+
+void weir__tls_close(weir_ctx *ctx, weir_promise *promise)
+{
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    weir__tls_writes_fail(&self->writes, WEIR_ECLOSED);
+    say_end(ctx, self);
+    if (wait_for_end(ctx, self, promise))
+        return;
+    if (self->is_closing) /* who asks again does not want to wait */
+        weir__tls_close_at_last(ctx, self);
+    self->is_input_ended = true; /* nobody misses what is not heard any more */
+    weir_ctx_close(ctx, promise);
+}
+
+static void end_promise(weir_promise **promise, int code)
+{
+    weir_promise *ended = *promise;
+    *promise = NULL;
+    if (ended != NULL)
+        weir_promise_set(ended, code);
+    weir_promise_release(ended);
+}
+
+void weir__tls_let_go(weir_ctx *ctx, weir_tls_connection *self, int code)
+{
+    weir_ctx_cancel(ctx, &self->timer);
+    weir__tls_writes_fail(&self->writes, code);
+    end_promise(&self->shutdown_promise, code);
+    if (self->is_held_back)
+        weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, true);
+    self->is_held_back = self->is_ending = false;
+    set_paused(ctx, self, false);
+}
