@@ -133,13 +133,17 @@ static void go_behind_the_rest(weir_ctx *ctx, decoder *self)
 }
 
 /* On an executor of its own it also counts what is on its way to the loop, which may be gone
- * without the channel ever having been full: then nobody tells that it is writable. */
+ * without the channel ever having been full: then nobody tells that it is writable. It may also be
+ * gone since this has stopped because of it. */
 static void look_later(weir_ctx *ctx, decoder *self)
 {
     weir_loop *loop = weir_channel_loop(weir_ctx_channel(ctx));
-    if (!self->is_over && is_paused(ctx) && loop != NULL &&
-        weir_ctx_executor(ctx) != weir_loop_executor(loop))
-        weir_ctx_schedule(ctx, &self->again, WEIR_MS(LOOK_MS));
+    if (self->is_over || loop == NULL || weir_ctx_executor(ctx) == weir_loop_executor(loop))
+        return;
+    int64_t delay_ns = is_paused(ctx) ? WEIR_MS(LOOK_MS) : 0;
+    if ((delay_ns > 0 || can_go_on(ctx, self)) &&
+        weir_ctx_schedule(ctx, &self->again, delay_ns) < 0)
+        refuse(ctx, self, -ENOMEM, "no memory for a timer");
 }
 
 /* Gives what is wanted, in several goes if that is much; in one if there is no memory for a timer.
