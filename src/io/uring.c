@@ -400,7 +400,7 @@ static int uring_rebuild(weir_io *base)
     if (self->is_open)
         salvage(self);
     uring_close(base);
-    self->uncancelled = self->told = NULL;
+    self->uncancelled = NULL;
     self->piece_count = self->header_count = 0;
     int code = open_ring(self);
     if (code < 0)

@@ -74,7 +74,7 @@ typedef struct weir_uring {
     weir_io_op *batch;       /* what told data last, and its batch is open */
     unsigned batch_count;
     weir_io_op
-        *told; /* the kernel has told of their file's end in this turn; linked the same way */
+        *told; /* of whose file's end the kernel has told in this turn, linked the same way */
 
     /* What was gathered to be sent since the last entry into the kernel. */
     unsigned piece_count, header_count;
@@ -208,14 +208,12 @@ int weir__uring_give(weir_uring *self, weir_io_op *op);
 /* A send that found no room is told when there is some, and given again. False: nobody can tell. */
 bool weir__uring_wait_for_room(weir_uring *self, weir_io_op *op);
 
-/* Takes a poll about a file back, by its name. */
+/* Takes a poll about a file back, by its name: uring.c. */
 void weir__uring_end_poll(weir_uring *self, uint64_t name);
 
-/* The ends of what is received: uring_ends.c ------------------------------------------------------
- */
+/* The ends of what is received: uring_ends.c -------------------------------------------------- */
 
-/* Has the kernel tell of the end beside a receive, before that is given. False: there is no room.
- */
+/* Has the kernel tell of the end beside a receive that is about to be given. False: no room. */
 bool weir__uring_watch_end(weir_uring *self, weir_io_file *file);
 
 /* Nobody wants to know any more; or it has come, and the kernel is done with it. */

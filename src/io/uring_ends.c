@@ -18,8 +18,7 @@
 enum {
     END_UNWATCHED,
     END_WATCHED,
-    END_SEEN, /* once is enough, and what looks like an end for ever would be seen again and again
-               */
+    END_SEEN, /* for good: what looks like an end for ever would be seen again and again */
 };
 
 bool weir__uring_watch_end(weir_uring *self, weir_io_file *file)

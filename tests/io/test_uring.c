@@ -197,6 +197,14 @@ static void an_end_that_was_not_found_is_asked_for_again(void)
     end_pair(&a, peer);
 }
 
+static void end_peer(int peer, bool is_reset)
+{
+    if (is_reset)
+        reset(peer);
+    else
+        close(peer);
+}
+
 /* As if the kernel had told of an end. */
 static void pretend_end(owner *self)
 {
@@ -222,10 +230,7 @@ static void what_begins_anew_loses_nothing(void)
         TURN_UNTIL(a.received_length == 6);
         assert_received(&a, "onetwo", 6);
         assert_int_equal(a.in.finals, 0);
-        if (is_reset)
-            reset(peer);
-        else
-            close(peer);
+        end_peer(peer, is_reset);
         TURN_UNTIL(a.in.finals == 1);
         assert_int_equal(a.in.last, is_reset ? -ECONNRESET : 0);
         disown(&a);
@@ -245,10 +250,7 @@ static void what_ends_while_it_begins_anew_has_ended(void)
         let_it_come();
         pretend_end(&a);
         turn();
-        if (is_reset)
-            reset(peer);
-        else
-            close(peer);
+        end_peer(peer, is_reset);
         wait_for(&a, is_reset ? POLLHUP : POLLRDHUP);
         TURN_UNTIL(a.in.finals == 1);
         assert_received(&a, "last", 4);
