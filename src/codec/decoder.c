@@ -4,6 +4,7 @@
 
 #include "buf/pool.h"
 #include "channel/event.h"
+#include "codec/cumulation.h"
 
 #include <weir/channel.h>
 
@@ -69,91 +70,16 @@ static size_t max_waiting(const weir_decoder *decoder)
     return most > decoder->max_message ? most : decoder->max_message;
 }
 
-static void drop(weir_buf **buf)
-{
-    if (*buf != NULL)
-        weir_buf_release(*buf);
-    *buf = NULL;
-}
-
-/*
- * What is left of a read, in a buffer of the decoder's own, to which more can be appended: others
- * may hold the read itself, or views of it. A few bytes do not keep the large buffer that they came
- * in. Takes the reference; `*to` is NULL for an empty one.
- */
 static int make_own(const weir_decoder *decoder, weir_buf *rest, weir_buf **to)
 {
-    size_t length = weir_buf_readable(rest);
-    int code = 0;
-    *to = NULL;
-    if (decoder->type->cumulation == WEIR_CUMULATION_CHAIN &&
-        weir_buf_capacity(rest) / 4 <= length && length > 0) {
-        *to = weir_buf_new_composite();
-        code = *to != NULL ? weir_buf_composite_add(*to, weir_buf_retain(rest)) : -ENOMEM;
-        if (code < 0)
-            drop(to);
-    } else if (length > 0) {
-        code = weir_buf_copy(rest, weir_buf_reader(rest), length, to);
-    }
-    weir_buf_release(rest);
-    return code;
-}
-
-/* What was read of it makes room, when that is worth the move. */
-static void make_room(weir_buf *kept)
-{
-    if (weir_buf_reader(kept) > weir_buf_readable(kept))
-        weir_buf_discard_read(kept); /* a failure leaves it as it is */
-}
-
-/* Appends bytes of `from` by copying. */
-static int append_copy(weir_buf *to, const weir_buf *from, size_t index, size_t length)
-{
-    make_room(to);
-    uint8_t *room = weir_buf_write_ptr(to, length);
-    if (room == NULL)
-        return -ENOMEM;
-    weir_buf_get_bytes(from, index, room, length);
-    return weir_buf_advance_writer(to, length);
-}
-
-/* From now on pieces can be added to it. */
-static int make_chain(weir_buf **buf)
-{
-    weir_buf *chain = weir_buf_new_composite();
-    int code = chain != NULL ? weir_buf_composite_add(chain, weir_buf_retain(*buf)) : -ENOMEM;
-    if (code < 0) {
-        drop(&chain);
-        return code;
-    }
-    weir_buf_release(*buf);
-    *buf = chain;
-    return 0;
-}
-
-/* The same without copying. A piece that is much smaller than its storage is copied all the same,
- * so that many small ones do not hold a lot of memory. */
-static int append_piece(weir_buf **to, const weir_buf *from, size_t index, size_t length)
-{
-    weir_buf *piece;
-    if (weir_buf_capacity(from) / 4 > length)
-        return append_copy(*to, from, index, length);
-    int code = weir_buf_is_composite(*to) ? 0 : make_chain(to);
-    if (code == 0)
-        code = weir_buf_retained_slice(from, index, length, &piece);
-    if (code < 0)
-        return code;
-    make_room(*to);
-    return weir_buf_composite_add(*to, piece);
+    return weir__cumulation_begin(decoder->type->cumulation, rest, to);
 }
 
 static int append(weir_decoder *decoder, weir_buf **to, const weir_buf *from, size_t index,
                   size_t length)
 {
     weir_decoder_looked(decoder, length);
-    return decoder->type->cumulation == WEIR_CUMULATION_CHAIN
-               ? append_piece(to, from, index, length)
-               : append_copy(*to, from, index, length);
+    return weir__cumulation_append(decoder->type->cumulation, to, from, index, length);
 }
 
 /* Errors --------------------------------------------------------------------------------------- */
@@ -321,7 +247,7 @@ static bool end_loan(pass *self)
     if (self->fresh != NULL)
         weir_buf_skip(self->fresh, self->lent - left);
     self->lent = 0;
-    drop(&decoder->kept);
+    weir__cumulation_drop(&decoder->kept);
     return true;
 }
 
@@ -411,7 +337,7 @@ static void join(weir_buf **parts)
     for (int i = 0; i < PARTS && whole != NULL; i++) {
         if (parts[i] != NULL)
             weir_buf_write_buf(whole, parts[i], weir_buf_readable(parts[i]));
-        drop(&parts[i]);
+        weir__cumulation_drop(&parts[i]);
     }
     if (whole != NULL)
         parts[0] = whole;
@@ -432,7 +358,7 @@ static void hand_all_on(pass *self)
         if (weir_buf_readable(parts[i]) > 0)
             weir_ctx_fire_read(self->ctx, &parts[i]->msg);
         else
-            drop(&parts[i]);
+            weir__cumulation_drop(&parts[i]);
     }
 }
 
@@ -442,9 +368,9 @@ static void end_pass(pass *self)
     if (!decoder->is_over && !decoder->is_removed)
         keep(self);
     if (decoder->is_over) {
-        drop(&decoder->kept);
-        drop(&self->fresh);
-        drop(&decoder->later);
+        weir__cumulation_drop(&decoder->kept);
+        weir__cumulation_drop(&self->fresh);
+        weir__cumulation_drop(&decoder->later);
     } else if (decoder->is_removed) {
         hand_all_on(self);
     }
@@ -563,7 +489,7 @@ static void finish(weir_ctx *ctx)
         return;
     bool is_refused = decoder->is_over;
     decoder->is_over = true;
-    drop(&decoder->kept);
+    weir__cumulation_drop(&decoder->kept);
     if (left > 0 && !is_refused)
         weir_ctx_fail(ctx, WEIR_EOF,
                       "the stream ends inside a message, %zu bytes behind its begin (at byte "
@@ -589,9 +515,9 @@ static void refuse_to_switch(weir_ctx *ctx, weir_decoder *decoder)
     if (left == 0 || decoder->is_over)
         return;
     decoder->is_over = true;
-    drop(&decoder->later);
+    weir__cumulation_drop(&decoder->later);
     if (decoder->pass == NULL)
-        drop(&decoder->kept);
+        weir__cumulation_drop(&decoder->kept);
     weir_ctx_fail(ctx, WEIR_ETLS_SWITCHED, "%zu bytes from before the switch", left);
     weir_ctx_close(ctx, NULL);
 }
