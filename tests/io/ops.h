@@ -582,9 +582,10 @@ static inline void write_all(int fd, const void *bytes, size_t length)
 static inline const char *pattern(size_t length)
 {
     static char bytes[1 << 20];
+    static size_t filled;
     assert_true(length <= sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = (char)(i * 31 + (i >> 8));
+    for (; filled < length; filled++)
+        bytes[filled] = (char)(filled * 31 + (filled >> 8));
     return bytes;
 }
 
