@@ -107,9 +107,12 @@ class Server:
 
     @staticmethod
     def send_to_each(held, data):
+        """How many bytes were taken."""
+        taken = 0
         for sock in held:
-            with contextlib.suppress(OSError):  # not connected yet, or not any more
-                sock.send(data)
+            with contextlib.suppress(OSError):  # not connected yet, or not any more, or full
+                taken += sock.send(data)
+        return taken
 
     @staticmethod
     def let_go(held, rng):

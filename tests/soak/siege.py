@@ -49,9 +49,17 @@ class Siege:
         for _ in range(2 * LOOPS):
             if not crowds.KINDS[self.server.kind].fresh_client(self.server.port):
                 raise Failed(f"{self.server.name} does not serve its first client")
+        self.flood()
         if not wait_until(lambda: self.server.sockets() <= sockets, 60):
             raise Failed(f"{self.server.name} does not close the connections of its first clients")
         self.descriptors_before = self.server.descriptors()
+
+    def flood(self):
+        """It has had all the memory that clients who do not read can make it take, before anybody looks whether it grows: later
+        on the cap lets it have that only step by step."""
+        held = self.server.connect_many(SPARE)
+        wait_until(lambda: self.server.send_to_each(held, bytes(1 << 22)) == 0, 5)
+        self.server.let_go(held, random.Random(self.seed))
 
     # Faults from outside ------------------------------------------------------------------------
 
