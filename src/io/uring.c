@@ -47,15 +47,26 @@ static int uring_watch(weir_io *base, weir_io_file *file)
     return poll_file(weir__uring_of(base), file);
 }
 
-/* Without room it is done when the poll has something to say. */
-void weir__uring_end_poll(weir_uring *self, uint64_t name)
+/* Past the queue, which has no room. */
+static bool end_poll_at_once(weir_uring *self, uint64_t name)
 {
+    weir_sys *sys = self->base.base.sys;
+    struct io_uring_sync_cancel_reg wish = { .addr = name, .fd = -1 };
+    return sys->io_uring_register(sys, self->ring.ring_fd, IORING_REGISTER_SYNC_CANCEL, &wish, 1) >=
+           0;
+}
+
+bool weir__uring_end_poll(weir_uring *self, uint64_t name)
+{
+    if (!self->is_open)
+        return true; /* it went with the ring */
     struct io_uring_sqe *entry = weir__uring_next(self);
-    if (entry == NULL)
-        return;
     weir__io_count(&self->base.base.counters->controls);
+    if (entry == NULL)
+        return end_poll_at_once(self, name);
     io_uring_prep_cancel64(entry, name, 0);
     entry->user_data = WEIR_URING_NOTHING;
+    return true;
 }
 
 static void uring_unwatch(weir_io *base, weir_io_file *file)
@@ -365,10 +376,11 @@ static void uring_close(weir_io *base)
     weir__uring_buffers_close(self);
 }
 
-/* What the old ring has done and nobody was told. */
+/* What the old ring has done and nobody was told. What did not fit into its queue went with it. */
 static void salvage(weir_uring *self)
 {
     struct io_uring_cq *queue = &self->ring.cq;
+    self->has_gaps |= IO_URING_READ_ONCE(*self->ring.sq.kflags) & IORING_SQ_CQ_OVERFLOW;
     unsigned end = io_uring_smp_load_acquire(queue->ktail);
     for (unsigned at = *queue->khead; at != end; at++) {
         const struct io_uring_cqe *result = &queue->cqes[at & queue->ring_mask];
@@ -378,15 +390,22 @@ static void salvage(weir_uring *self)
     }
 }
 
+static bool is_at_kernel(const weir_io_op *op)
+{
+    return op != NULL && op->state & WEIR_OP_AT_KERNEL;
+}
+
 /* Nobody knows what became of a send that was under way, so its file is lost; what came in waits to
- * be told, and the kernel is asked for more. */
+ * be told, and the kernel is asked for more, unless bytes of it may be missing. */
 static void restore(weir_uring *self, weir_io_file *file)
 {
-    bool is_lost = file->out != NULL && file->out->state & WEIR_OP_AT_KERNEL;
+    bool is_sending = is_at_kernel(file->out);
+    bool is_receiving = is_at_kernel(file->in) && file->in->kind == WEIR_IO_RECEIVE;
+    bool is_lost = is_sending || (is_receiving && self->has_gaps);
     weir__uring_end_is_known(file); /* if it was not, the next receive asks again */
-    if (file->in != NULL && file->in->state & WEIR_OP_AT_KERNEL)
+    if (is_at_kernel(file->in))
         weir__uring_reclaim(self, file->in);
-    if (is_lost)
+    if (is_sending)
         weir__uring_reclaim(self, file->out);
     if (is_lost || (file->bits & WEIR_FILE_WATCHED && poll_file(self, file) < 0))
         lose(self, file, -EIO);
@@ -410,6 +429,7 @@ static int uring_rebuild(weir_io *base)
         if (weir__slots_at(&self->slots, i) != NULL)
             restore(self, weir__slots_at(&self->slots, i));
     }
+    self->has_gaps = false;
     return 0;
 }
 

@@ -66,6 +66,7 @@ typedef struct weir_uring {
     bool is_enabled; /* it has its thread */
     bool is_broken;  /* it is of no use any more */
     bool hears_wake; /* the eventfd is polled */
+    bool has_gaps;   /* a ring before this one had results that nobody could see */
     weir_uring_config config;
     weir_slots slots;
     weir_uring_buffers buffers;
@@ -208,18 +209,24 @@ int weir__uring_give(weir_uring *self, weir_io_op *op);
 /* A send that found no room is told when there is some, and given again. False: nobody can tell. */
 bool weir__uring_wait_for_room(weir_uring *self, weir_io_op *op);
 
-/* Takes a poll about a file back, by its name: uring.c. */
-void weir__uring_end_poll(weir_uring *self, uint64_t name);
+/* Takes a poll about a file back, by its name: uring.c. False: the kernel could not be asked, and
+ * holds the file until the poll has something to say. */
+bool weir__uring_end_poll(weir_uring *self, uint64_t name);
 
 /* The ends of what is received: uring_ends.c -------------------------------------------------- */
 
-/* Has the kernel tell of the end beside a receive that is about to be given. False: no room. */
+/* Has the kernel tell of the end beside a receive that is about to be given and stays armed. False:
+ * no room. */
 bool weir__uring_watch_end(weir_uring *self, weir_io_file *file);
 
 /* Nobody wants to know any more; or it has come, and the kernel is done with it. */
 void weir__uring_unwatch_end(weir_uring *self, weir_io_file *file);
 void weir__uring_end_is_known(weir_io_file *file);
 bool weir__uring_watches_end(const weir_io_file *file);
+
+/* Whether it has told: then a receive that stays armed could miss it, and is given as one that does
+ * not, again and again. */
+bool weir__uring_saw_end(const weir_io_file *file);
 
 /* The kernel tells; and when all is told, a receive that has missed it begins anew, unless it has
  * ended, or nobody wants it any more. */

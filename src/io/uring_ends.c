@@ -11,9 +11,10 @@
  * ways: when both came before it looked (kernels before 2026), between its first look and the wait,
  * or behind 128 other wake-ups. Then nobody hears of that end, or of a reset, ever.
  *
- * So beside each receive there is a poll for the end alone, which data do not wake. Mostly the
- * receive has told everything by then, or in the same turn. When it has not, it begins anew, and
- * finds the end.
+ * So beside each receive that stays armed there is a poll for the end alone, which data do not
+ * wake. Mostly the receive has told everything by then, or in the same turn. When it has not, it
+ * begins anew, and takes one buffer at a time from then on: the kernel looks before each of those
+ * waits, and finds the end.
  */
 enum {
     END_UNWATCHED,
@@ -39,12 +40,17 @@ bool weir__uring_watches_end(const weir_io_file *file)
     return file->end == END_WATCHED;
 }
 
+bool weir__uring_saw_end(const weir_io_file *file)
+{
+    return file->end == END_SEEN;
+}
+
+/* What could not be asked for is asked for again when the file goes, by its name of then. */
 void weir__uring_unwatch_end(weir_uring *self, weir_io_file *file)
 {
-    if (file->end != END_WATCHED)
-        return;
-    weir__uring_end_poll(self, weir__uring_file_name(self, file, WEIR_URING_FILE_END));
-    file->end = END_UNWATCHED;
+    if (file->end == END_WATCHED &&
+        weir__uring_end_poll(self, weir__uring_file_name(self, file, WEIR_URING_FILE_END)))
+        file->end = END_UNWATCHED;
 }
 
 void weir__uring_end_is_known(weir_io_file *file)
@@ -63,7 +69,8 @@ void weir__uring_complete_file_end(weir_uring *self, uint64_t name, int code)
     weir_io_op *op = file->in;
     file->end = END_SEEN;
     self->base.base.news++;
-    if (op == NULL || op->kind != WEIR_IO_RECEIVE || op->state != WEIR_OP_AT_KERNEL)
+    if (op == NULL || op->kind != WEIR_IO_RECEIVE || !op->is_multishot ||
+        op->state != WEIR_OP_AT_KERNEL)
         return;
     op->state |= WEIR_OP_TOLD;
     op->next_ended = self->told;

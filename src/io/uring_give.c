@@ -41,7 +41,7 @@ static void prepare_receive(weir_uring *self, struct io_uring_sqe *entry, const 
 {
     weir__io_count(&self->base.base.counters->receives);
     io_uring_prep_recv(entry, op->file->fd, NULL, 0, 0);
-    if (op->is_multishot)
+    if (op->is_multishot && !weir__uring_saw_end(op->file))
         entry->ioprio |= IORING_RECV_MULTISHOT;
     entry->flags |= IOSQE_BUFFER_SELECT;
     entry->buf_group = BUFFER_GROUP;
@@ -186,8 +186,8 @@ int weir__uring_give(weir_uring *self, weir_io_op *op)
     int code = ask_fault(op);
     if (code == 0 && weir__uring_needs_buffers(op) && self->buffers.wanted == 0)
         weir__uring_buffers_fill(self);
-    bool is_watched = op->kind != WEIR_IO_RECEIVE || code < 0 ||
-                      weir__uring_watch_end(self, op->file);
+    bool may_miss_end = op->kind == WEIR_IO_RECEIVE && op->is_multishot;
+    bool is_watched = !may_miss_end || code < 0 || weir__uring_watch_end(self, op->file);
     struct io_uring_sqe *entry = code == 0 && is_watched ? weir__uring_next(self) : NULL;
     if (entry == NULL)
         return code < 0 ? code : -EAGAIN;

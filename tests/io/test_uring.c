@@ -259,6 +259,126 @@ static void what_ends_while_it_begins_anew_has_ended(void)
     }
 }
 
+/* What is received once does not begin anew: whoever has had enough is left alone, and so is the
+ * memory of one who is gone. */
+static void take_two(probe *self, const weir_io_result *result)
+{
+    if (result->code > 0 && self->results < 2)
+        receive_once(self->of);
+}
+
+static void an_end_behind_single_receives_costs_nothing(void)
+{
+    for (int is_tcp = 0; is_tcp <= 1; is_tcp++) {
+        owner a = { .name = "a" };
+        int peer = own_half(&a, is_tcp);
+        a.in.then = take_two;
+        receive_once(&a);
+        turn();
+        write_all(peer, pattern(60000), 60000);
+        close(peer);
+        wait_for(&a, POLLRDHUP);
+        TURN_UNTIL(a.in.results == 2);
+        for (int i = 0; i < 3; i++)
+            turn();
+        assert_int_equal(a.in.op.state, 0);
+        assert_quiet();
+        disown(&a);
+        memset(&a, 0xe5, sizeof a);
+        for (int i = 0; i < 3; i++)
+            turn();
+        for (size_t i = 0; i < sizeof a; i++)
+            assert_int_equal(((const unsigned char *)&a)[i], 0xe5);
+    }
+}
+
+/* The kernel takes so many buffers at once, and no more, before it waits. */
+static void check_end_behind(size_t length, bool is_tcp, bool is_reset, bool is_late)
+{
+    const int room = 4 << 20;
+    owner a = { .name = "" };
+    int peer = own_half(&a, is_tcp);
+    setsockopt(peer, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    setsockopt(a.file.fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    if (!is_late) {
+        receive_always(&a);
+        turn();
+    }
+    write_all(peer, pattern(length), length);
+    if (is_reset)
+        reset(peer);
+    else
+        shutdown(peer, SHUT_WR);
+    wait_for(&a, is_reset ? POLLHUP : POLLRDHUP);
+    if (is_late)
+        receive_always(&a);
+    TURN_UNTIL((story_length = 0, a.in.finals == 1)); /* it would be a long one */
+    assert_int_equal(a.received_length, length);
+    assert_int_equal(a.in.last, is_reset && is_tcp ? -ECONNRESET : 0);
+    close_owner(&a);
+    if (!is_reset)
+        close(peer);
+}
+
+static void an_end_behind_many_buffers_is_told(void)
+{
+    open_small(0, 64, 1024);
+    weir__uring_of(io)->buffers.wanted = 64; /* as when many connections were busy */
+    for (size_t kib = 30; kib <= 210; kib += 10) {
+        for (int kind = 0; kind < 8; kind++)
+            check_end_behind(kib << 10, kind & 1, kind & 2, kind & 4);
+    }
+}
+
+/* There is no room to ask, and the kernel takes nothing; or it does not know the other way either.
+ */
+typedef struct refusal {
+    bool is_on;
+    bool has_no_other_way;
+} refusal;
+
+static int refuse_to_enter(void *arg, const char *call, size_t *length)
+{
+    const refusal *self = arg;
+    (void)length;
+    if (self->is_on && strcmp(call, "io_uring_enter") == 0)
+        return -EAGAIN;
+    return self->is_on && self->has_no_other_way && strcmp(call, "io_uring_register") == 0 ? -EINVAL
+                                                                                           : 0;
+}
+
+static void fill_queue(void)
+{
+    struct io_uring_sqe *entry;
+    while ((entry = io_uring_get_sqe(&weir__uring_of(io)->ring)) != NULL) {
+        io_uring_prep_nop(entry);
+        entry->user_data = WEIR_URING_NOTHING;
+    }
+}
+
+static void what_could_not_be_cancelled_is_closed_all_the_same(void)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        refusal kernel_is_busy = { .has_no_other_way = kind & 2 };
+        owner a = { .name = "a" };
+        int peer = own_half(&a, kind & 1);
+        receive_always(&a);
+        turn();
+        fill_queue();
+        weir_fault_set(refuse_to_enter, &kernel_is_busy);
+        kernel_is_busy.is_on = true;
+        cancel(&a.in);
+        kernel_is_busy.is_on = false;
+        TURN_UNTIL(a.in.finals == 1);
+        weir_fault_set(NULL, NULL);
+        assert_story("a<ECANCELED.");
+        disown(&a);
+        struct pollfd end = { .fd = peer, .events = POLLRDHUP };
+        assert_int_equal(poll(&end, 1, 10000), 1);
+        close(peer);
+    }
+}
+
 /* Many wake-ups, the last of which is the end's, which comes at any moment of the kernel's work. */
 typedef struct late_end {
     int peer;
@@ -662,6 +782,9 @@ int main(void)
         uring_case(an_end_that_was_not_found_is_asked_for_again),
         uring_case(what_begins_anew_loses_nothing),
         uring_case(what_ends_while_it_begins_anew_has_ended),
+        uring_case(an_end_behind_single_receives_costs_nothing),
+        uring_case(an_end_behind_many_buffers_is_told),
+        uring_case(what_could_not_be_cancelled_is_closed_all_the_same),
         uring_case(an_end_behind_many_messages_is_told),
         loop_cases(what_is_closed_is_closed_at_once),
         uring_case(a_burst_is_told_by_and_by),

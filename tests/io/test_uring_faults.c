@@ -187,6 +187,45 @@ static void what_waited_for_room_was_not_sent(void)
     end_pair(&a, peer);
 }
 
+/* Results that the kernel had no room for go with the ring, and what they told of is missing. */
+static bool is_whole_or_lost(const owner *all, int count, size_t length)
+{
+    for (int i = 0; i < count; i++) {
+        if (all[i].received_length < length && all[i].in.finals == 0)
+            return false;
+    }
+    return true;
+}
+
+static void what_overflowed_is_lost_with_its_file(void)
+{
+    enum { MANY = 300, LENGTH = 5 };
+    open_small(2, 0, 0);
+    int peers[MANY], lost = 0;
+    owner *all = receive_from_peers(peers, MANY);
+    turn();
+    for (int i = 0; i < MANY; i++)
+        write_all(peers[i], pattern(LENGTH), LENGTH);
+    const struct io_uring_sq *queue = &weir__uring_of(io)->ring.sq;
+    do {
+        io->type->wake(io);
+        cancel(&all[lost].in); /* there is something to hand over */
+        assert_true(poll_for(io, 0) >= 0);
+    } while (!(*queue->kflags & IORING_SQ_CQ_OVERFLOW) && ++lost < MANY);
+    assert_true(lost < MANY);
+    harness_fail_nth("io_uring_enter", 1, -EBADF);
+    cancel(&all[lost + 1].in);
+    io->type->flush(io);
+    assert_int_equal(harness_fail_end(), 1);
+    rebuild();
+    TURN_UNTIL((story_length = 0, is_whole_or_lost(all, MANY, LENGTH)));
+    lost = 0;
+    for (int i = 0; i < MANY; i++)
+        lost += all[i].in.last == -EIO;
+    assert_true(lost > 0);
+    end_pairs(all, peers, MANY);
+}
+
 static void what_was_cancelled_is_cancelled(void)
 {
     owner a = { .name = "a" };
@@ -331,6 +370,7 @@ int main(void)
         uring_case(what_came_before_the_ring_broke_is_told),
         uring_case(a_send_under_way_is_lost_with_its_file),
         uring_case(what_waited_for_room_was_not_sent),
+        uring_case(what_overflowed_is_lost_with_its_file),
         uring_case(what_was_cancelled_is_cancelled),
         uring_case(a_ring_that_cannot_be_made_is_tried_again),
         uring_case(what_passes_is_no_reason_to_rebuild),
