@@ -63,9 +63,12 @@ typedef struct weir_tls_config {
     const char *const *alpn;
 
     /* How long a session can be resumed, which saves most of a handshake: with the same context, at
-     * the same port, under the same name (SNI). 0: 7,200; WEIR_OFF: not at all. The keys of the
-     * tickets live in this process, for this context, and are changed twice in that time. Clients
-     * keep one session for each host and port, for at most 256 of them. */
+     * the same port, under the same name (SNI). It counts from the whole handshake, in which the
+     * other side was verified, however often the session is resumed, and ends earlier when one of
+     * the certificates expires by which it was; then there is a whole handshake again. 0: 7,200;
+     * WEIR_OFF: not at all. The keys of the tickets live in this process, for this context, and are
+     * changed twice in that time. Clients keep one session for each host and port, for at most 256
+     * of them. */
     int session_s;
 
     /* A file to which the secrets of every connection are appended, so that Wireshark can read

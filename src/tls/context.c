@@ -45,6 +45,7 @@ static int make(weir_tls_context **context, const weir_tls_config *config, bool 
         return weir_error_set(error, -ENOMEM, "tls", "no memory for a context");
     atomic_init(&self->refs, 1);
     self->is_server = is_server;
+    self->wall = weir_clock_wall();
     pthread_mutex_init(&self->lock, NULL);
     weir__tls_tickets_init(&self->tickets);
     weir__tls_sessions_init(&self->sessions);

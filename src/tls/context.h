@@ -7,6 +7,7 @@
 #include "tls/sessions.h"
 #include "tls/tickets.h"
 
+#include <weir/clock.h>
 #include <weir/tls_context.h>
 
 #include <pthread.h>
@@ -16,6 +17,7 @@ struct weir_tls_context {
     _Atomic(uint32_t) refs;
     bool is_server;
     unsigned char id[16]; /* what its sessions are bound to */
+    weir_clock *wall;     /* by which the certificates of sessions expire */
     _Atomic(bool) verifies_nothing;
 
     pthread_mutex_t lock; /* of the next one */

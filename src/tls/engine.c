@@ -5,6 +5,7 @@
 #include "tls/context.h"
 #include "tls/failure.h"
 #include "tls/hello.h"
+#include "tls/life.h"
 #include "tls/session.h"
 
 #include <weir/alloc.h>
@@ -154,8 +155,10 @@ static bool expect_host(weir_tls_engine *self)
 
 static void resume(weir_tls_engine *self)
 {
-    SSL_SESSION *session = weir__tls_sessions_get(&self->context->sessions, self->material->trust,
-                                                  self->server);
+    const weir_tls_material *material = self->material;
+    SSL_SESSION *session = weir__tls_sessions_get(&self->context->sessions, material->trust,
+                                                  self->server, material->session_s,
+                                                  self->context->wall);
     if (session == NULL)
         return;
     SSL_set_session(self->ssl, session); /* without it the handshake is a whole one */
@@ -312,8 +315,10 @@ static void keep_renewed(weir_tls_engine *self)
 
 static void be_done(weir_tls_engine *self)
 {
-    if (self->server != NULL && SSL_session_reused(self->ssl) == 1 &&
-        SSL_version(self->ssl) < TLS1_3_VERSION)
+    bool is_newer = SSL_version(self->ssl) >= TLS1_3_VERSION;
+    if (self->server != NULL && is_newer) /* tickets may come much later, and count from here */
+        weir__tls_life_note(self->ssl, SSL_get_session(self->ssl));
+    if (self->server != NULL && !is_newer && SSL_session_reused(self->ssl) == 1)
         keep_renewed(self);
     self->is_done = true;
 }

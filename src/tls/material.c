@@ -5,9 +5,9 @@
 #include "tls/context.h"
 #include "tls/engine.h"
 #include "tls/failure.h"
+#include "tls/resumption.h"
 
 #include <weir/alloc.h>
-#include <weir/clock.h>
 #include <weir/executor.h>
 
 #include <errno.h>
@@ -187,32 +187,6 @@ static weir_tls_material *material_of(const SSL *ssl)
     return SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
 }
 
-static int64_t now_ns(void)
-{
-    const weir_executor *executor = weir_executor_current();
-    return executor != NULL ? weir_executor_now_ns(executor)
-                            : weir_clock_now_ns(weir_clock_monotonic());
-}
-
-static int on_ticket(SSL *ssl, unsigned char name[16], unsigned char *iv, EVP_CIPHER_CTX *cipher,
-                     EVP_MAC_CTX *mac, int is_encrypting)
-{
-    int result = weir__tls_tickets_apply(&material_of(ssl)->context->tickets, name, iv, cipher, mac,
-                                         is_encrypting, now_ns());
-    bool is_used_up = !is_encrypting && SSL_version(ssl) >= TLS1_3_VERSION; /* good once */
-    return result == 1 && is_used_up ? 2 : result;
-}
-
-static int on_new_session(SSL *ssl, SSL_SESSION *session)
-{
-    const char *server = weir__tls_engine_server(SSL_get_app_data(ssl));
-    weir_tls_material *self = material_of(ssl);
-    if (server == NULL)
-        return 0; /* it stays OpenSSL's */
-    weir__tls_sessions_put(&self->context->sessions, self->trust, server, session);
-    return 1;
-}
-
 /* That the name was understood; without this OpenSSL does not keep it with a session. A client that
  * is asked for a second hello may not name another: the context was chosen by the first. */
 static int on_name(SSL *ssl, int *alert, void *arg)
@@ -314,22 +288,6 @@ static void set_verification(const weir_tls_material *self, SSL_CTX *ssl)
     SSL_CTX_set_verify(ssl, mode, NULL);
 }
 
-/* OpenSSL's own cache would grow as peers like; tickets are kept by those who want to come back. */
-static bool set_sessions(const weir_tls_material *self, SSL_CTX *ssl)
-{
-    SSL_CTX_set_session_cache_mode(ssl, self->is_server || self->session_s == 0
-                                            ? SSL_SESS_CACHE_OFF
-                                            : SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
-    if (self->session_s == 0) {
-        SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET);
-        return !self->is_server || SSL_CTX_set_num_tickets(ssl, 0) == 1;
-    }
-    SSL_CTX_set_timeout(ssl, (long)self->session_s);
-    if (!self->is_server)
-        SSL_CTX_sess_set_new_cb(ssl, on_new_session);
-    return !self->is_server || SSL_CTX_set_tlsext_ticket_key_evp_cb(ssl, on_ticket) == 1;
-}
-
 static bool set_alpn(weir_tls_material *self, SSL_CTX *ssl)
 {
     if (self->alpn_length == 0)
@@ -359,8 +317,8 @@ static SSL_CTX *make_ssl(weir_tls_material *self, weir_error *error)
     }
     if (self->key_log != NULL)
         SSL_CTX_set_keylog_callback(ssl, on_key_log);
-    if (set_protocol(self, ssl) && set_credentials(self, ssl) && set_sessions(self, ssl) &&
-        set_alpn(self, ssl))
+    if (set_protocol(self, ssl) && set_credentials(self, ssl) &&
+        weir__tls_resumption_set(self, ssl) && set_alpn(self, ssl))
         return ssl;
     weir__tls_failure(error, -EINVAL, "OpenSSL refuses the config");
     SSL_CTX_free(ssl);
