@@ -101,7 +101,8 @@ WEIR_API void weir_tls_context_release(weir_tls_context *context);
  * renewed. Handshakes that begin from then on use it, connections live on. Sessions of before can
  * be resumed with a server that asks for no certificates; where somebody is trusted, that may be
  * somebody else now, and they are forgotten. When it fails, with the codes of above, everything
- * stays as it was. */
+ * stays as it was. Reloads of several threads happen one behind the other, so it may wait for
+ * another one, and for the files that one reads. */
 WEIR_API int weir_tls_context_reload(weir_tls_context *context, const weir_tls_config *config,
                                      weir_error *error);
 

@@ -20,7 +20,8 @@ struct weir_tls_context {
     weir_clock *wall;     /* by which the certificates of sessions expire */
     _Atomic(bool) verifies_nothing;
 
-    pthread_mutex_t lock; /* of the next one */
+    pthread_mutex_t reloading; /* held by a whole reload, outside of the other one */
+    pthread_mutex_t lock;      /* of the next one */
     weir_tls_material *material;
 
     _Atomic(uint64_t) trusts;   /* how often it was said whom to trust */

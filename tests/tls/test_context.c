@@ -7,6 +7,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -604,6 +607,78 @@ static void reloading_is_for_those_who_come(void **state)
     cert_free(&renewed);
 }
 
+/* A reload on a thread of its own. */
+typedef struct reloader {
+    weir_tls_context *context;
+    const weir_tls_config *config;
+    pthread_t thread;
+    atomic_int id; /* of the thread */
+    atomic_bool is_done;
+    int code;
+} reloader;
+
+static void *run_reloader(void *arg)
+{
+    reloader *self = arg;
+    atomic_store(&self->id, gettid());
+    self->code = weir_tls_context_reload(self->context, self->config, NULL);
+    atomic_store(&self->is_done, true);
+    return NULL;
+}
+
+/* Whether it waits for something. */
+static bool is_asleep(reloader *self)
+{
+    char path[64], state = '?';
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", atomic_load(&self->id));
+    FILE *file = atomic_load(&self->id) != 0 ? fopen(path, "r") : NULL;
+    if (file == NULL)
+        return false;
+    bool is_read = fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
+    fclose(file);
+    return is_read && state == 'S';
+}
+
+/* The first one reads a file that is not there yet, and the second one has all that it needs. */
+static void the_last_reload_counts(void **state)
+{
+    (void)state;
+    const char *path = cert_file("slow.pem", leaf.pem);
+    weir_tls_context *server;
+    weir_tls_config slow = { .certificate_file = path, .key_pem = leaf.key_pem };
+    weir_tls_config next = { .certificate_pem = leaf.pem,
+                             .key_pem = leaf.key_pem,
+                             .max_version = WEIR_TLS_1_2 };
+    assert_int_equal(weir_tls_context_new_server(&server, &slow, NULL), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    reloader first = { .context = server }, second = { .context = server, .config = &next };
+    assert_int_equal(pthread_create(&first.thread, NULL, run_reloader, &first), 0);
+    int fifo = open(path, O_WRONLY); /* once it is opened on the other side */
+    assert_true(fifo >= 0);
+    assert_int_equal(pthread_create(&second.thread, NULL, run_reloader, &second), 0);
+    while (!atomic_load(&second.is_done) && !is_asleep(&second))
+        sched_yield();
+    assert_int_equal(write(fifo, leaf.pem, strlen(leaf.pem)), strlen(leaf.pem));
+    close(fifo);
+    pthread_join(first.thread, NULL);
+    pthread_join(second.thread, NULL);
+    assert_int_equal(first.code, 0);
+    assert_int_equal(second.code, 0);
+    weir_tls_context *client;
+    assert_int_equal(
+        weir_tls_context_new_client(&client, &(weir_tls_config){ .ca_pem = ca.pem }, NULL), 0);
+    pair both = { .server.tls.context = server, .client.tls.context = client };
+    pair_begin(&both);
+    pair_shake(&both);
+    const weir_tls_session *session =
+        weir_future_value(weir_tls_handshake(weir_embedded_channel(both.server.embedded)));
+    assert_int_equal(session->version, WEIR_TLS_1_2);
+    pair_finish(&both);
+    weir_tls_context_release(server);
+    weir_tls_context_release(client);
+}
+
 /* The key log ---------------------------------------------------------------------------------- */
 
 static void the_key_log_is_for_its_owner(void **state)
@@ -670,6 +745,7 @@ int main(void)
         weir_case(versions_ciphers_and_groups_must_meet),
         weir_case(every_handshake_is_counted_once),
         weir_case(reloading_is_for_those_who_come),
+        weir_case(the_last_reload_counts),
         weir_case(the_key_log_is_for_its_owner),
         weir_case(the_key_log_is_not_inherited),
     };
