@@ -5,6 +5,7 @@
 #include "tls/context.h"
 #include "tls/engine.h"
 #include "tls/failure.h"
+#include "tls/key_log.h"
 #include "tls/resumption.h"
 
 #include <weir/alloc.h>
@@ -12,7 +13,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define SESSION_S 7200
 #define ALPN_MAX 255 /* bytes of a name */
@@ -161,23 +161,6 @@ static int write_alpn(weir_tls_material *self)
         self->alpn_length += (unsigned)length + 1;
     }
     return 0;
-}
-
-/* Nobody else is to read the secrets in it. */
-static int open_key_log(weir_tls_material *self, weir_error *error)
-{
-    FILE *file = NULL;
-    if (self->config.key_log_file == NULL)
-        return 0;
-    weir__tls_failure_clear();
-    self->key_log = BIO_new_file(self->config.key_log_file, "ae");
-    if (self->key_log == NULL)
-        return weir__tls_failure(error, -ENOMEM, "cannot write to %s", self->config.key_log_file);
-    BIO_get_fp(self->key_log, &file);
-    return fchmod(fileno(file), S_IRUSR | S_IWUSR) == 0
-               ? 0
-               : weir_error_set(error, -errno, "tls", "cannot make %s nobody else's to read",
-                                self->config.key_log_file);
 }
 
 /* What OpenSSL asks ---------------------------------------------------------------------------- */
@@ -381,8 +364,8 @@ static int fill(weir_tls_material *self, const weir_tls_config *config, weir_err
         code = check_alpn(config->alpn, &names, error);
     if (code == 0 && (copy_config(self, config, names) < 0 || write_alpn(self) < 0))
         code = weir_error_set(error, -ENOMEM, "tls", "no memory for a config");
-    if (code == 0)
-        code = open_key_log(self, error);
+    if (code == 0 && config->key_log_file != NULL)
+        code = weir__tls_key_log_open(&self->key_log, config->key_log_file, error);
     if (code == 0)
         code = weir__tls_credentials_read(&self->credentials, &self->config, self->is_server,
                                           error);

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -689,7 +690,13 @@ static void the_key_log_is_for_its_owner(void **state)
     (void)state;
     const char *path = cert_file("keys.log", NULL);
     weir_tls_config config = { .key_log_file = path };
+    int changes = inotify_init1(IN_NONBLOCK);
+    assert_true(inotify_add_watch(changes, cert_directory(), IN_ATTRIB) >= 0);
+    mode_t before = umask(0);
     pair both = { .server.tls.context = pair_server_context(&config) };
+    umask(before);
+    assert_int_equal(read(changes, line, sizeof line), -1); /* it is so from the beginning */
+    close(changes);
     weir_tls_context *context = both.server.tls.context;
     pair_begin(&both);
     pair_shake(&both);
@@ -705,6 +712,44 @@ static void the_key_log_is_for_its_owner(void **state)
     fclose(log);
     assert_true(lines >= 4);
     assert_int_equal(secrets, 2);
+    weir_tls_context_release(context);
+}
+
+static void expect_no_key_log(const char *path, int code, const char *words)
+{
+    weir_error error = { 0 };
+    weir_tls_context *context;
+    weir_tls_config config = { .key_log_file = path };
+    assert_int_equal(weir_tls_context_new_client(&context, &config, &error), code);
+    if (strstr(error.message, path) == NULL || strstr(error.message, words) == NULL)
+        fail_msg("%s", error.message);
+}
+
+/* It is never there for others to open, and whoever has it open keeps it: so what was there before
+ * is made one's own, and what leads elsewhere is refused. */
+static void the_key_log_goes_nowhere_else(void **state)
+{
+    struct stat about;
+    weir_tls_context *context;
+    (void)state;
+    const char *path = cert_file("was-there.log", "before\n"), *link = cert_file("link.log", NULL);
+    const char *fifo = cert_file("fifo.log", NULL), *dangling = cert_file("dangling.log", NULL);
+    assert_int_equal(chmod(path, 0666), 0);
+    assert_int_equal(symlink(path, link), 0);
+    assert_int_equal(symlink("nowhere", dangling), 0);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    expect_no_key_log(link, -ELOOP, "symbolic link");
+    expect_no_key_log(dangling, -ELOOP, "symbolic link");
+    expect_no_key_log(fifo, -EINVAL, "no regular file");
+    expect_no_key_log("/dev/null", -EINVAL, "no regular file");
+    expect_no_key_log(cert_directory(), -EISDIR, "directory");
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0666); /* through the link it was not touched */
+    assert_int_equal(
+        weir_tls_context_new_client(&context, &(weir_tls_config){ .key_log_file = path }, NULL), 0);
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+    assert_int_equal(about.st_size, strlen("before\n"));
     weir_tls_context_release(context);
 }
 
@@ -747,6 +792,7 @@ int main(void)
         weir_case(reloading_is_for_those_who_come),
         weir_case(the_last_reload_counts),
         weir_case(the_key_log_is_for_its_owner),
+        weir_case(the_key_log_goes_nowhere_else),
         weir_case(the_key_log_is_not_inherited),
     };
     return cmocka_run_group_tests(tests, make_certificates, forget_certificates);
