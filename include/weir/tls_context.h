@@ -89,7 +89,7 @@ WEIR_API int weir_tls_context_new_server(weir_tls_context **context, const weir_
                                          weir_error *error);
 
 /** The same for a client, who verifies the certificate of the server and that it is for the host
- * that was meant. The config may be NULL. */
+ * that was meant: by its alternative names alone, not by a common name. The config may be NULL. */
 WEIR_API int weir_tls_context_new_client(weir_tls_context **context, const weir_tls_config *config,
                                          weir_error *error);
 

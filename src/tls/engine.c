@@ -138,7 +138,8 @@ static bool is_address(const char *host)
 }
 
 /* Whom the certificate must be for, which names are also told to the server. OpenSSL takes a dot at
- * the begin for all names that end like this. */
+ * the begin for all names that end like this, and, in a certificate without names, a common name
+ * for one, which may be anything. */
 static bool expect_host(weir_tls_engine *self)
 {
     X509_VERIFY_PARAM *rules = SSL_get0_param(self->ssl);
@@ -148,7 +149,8 @@ static bool expect_host(weir_tls_engine *self)
         return X509_VERIFY_PARAM_set1_ip_asc(rules, self->host) == 1;
     if (!weir__tls_is_host(self->host, strlen(self->host)))
         return false;
-    SSL_set_hostflags(self->ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    SSL_set_hostflags(self->ssl,
+                      X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     return SSL_set1_host(self->ssl, self->host) == 1 &&
            SSL_set_tlsext_host_name(self->ssl, self->host) == 1;
 }

@@ -241,7 +241,7 @@ static void expect_handshake(const cert *shown, const char *host, const cert *tr
 
 static void the_chain_and_the_host_are_verified(void **state)
 {
-    cert old, young, named, wild, addressed, common;
+    cert old, young, named, wild, addressed, common, nameless;
     (void)state;
     cert_make(&old, &(cert_config){ .name = "old",
                                     .alt = "DNS:localhost",
@@ -259,6 +259,7 @@ static void the_chain_and_the_host_are_verified(void **state)
               &(cert_config){ .name = "x", .alt = "IP:10.0.0.1,IP:fd00::1", .issuer = &ca });
     cert_make(&common,
               &(cert_config){ .name = "a.example.org", .alt = "DNS:b.example.org", .issuer = &ca });
+    cert_make(&nameless, &(cert_config){ .name = "a.example.org", .issuer = &ca });
     expect_handshake(&leaf, "localhost", &ca, 0, "");
     expect_handshake(&leaf, "LocalHost", &ca, 0, "");
     expect_handshake(&leaf, "localhost.", &ca, 0, "");
@@ -272,13 +273,14 @@ static void the_chain_and_the_host_are_verified(void **state)
     expect_handshake(&named, "a.example.org", &ca, 0, "");
     expect_handshake(&named, "b.example.org", &ca, WEIR_ETLS_HOST, "ostname mismatch");
     expect_handshake(&common, "a.example.org", &ca, WEIR_ETLS_HOST, "ostname mismatch");
+    expect_handshake(&nameless, "a.example.org", &ca, WEIR_ETLS_HOST, "ostname mismatch");
     expect_handshake(&wild, "a.example.org", &ca, 0, "");
     expect_handshake(&wild, "a.b.example.org", &ca, WEIR_ETLS_HOST, "mismatch");
     expect_handshake(&wild, "example.org", &ca, WEIR_ETLS_HOST, "mismatch");
     expect_handshake(&addressed, "10.0.0.1", &ca, 0, "");
     expect_handshake(&addressed, "fd00::1", &ca, 0, "");
     expect_handshake(&addressed, "10.0.0.2", &ca, WEIR_ETLS_HOST, "mismatch");
-    cert *all[] = { &old, &young, &named, &wild, &addressed, &common };
+    cert *all[] = { &old, &young, &named, &wild, &addressed, &common, &nameless };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         cert_free(all[i]);
 }
