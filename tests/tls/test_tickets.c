@@ -497,10 +497,60 @@ static void keys_change_with_time(void **state)
     assert_int_equal(apply(&tickets, first, false, 1099), 2); /* good, but make another */
     assert_int_equal(apply(&tickets, never, false, 1099), 0);
     assert_int_equal(apply(&tickets, first, false, 1148), 2); /* 99 behind the last one with it */
-    assert_int_equal(apply(&tickets, first, false, 1150), 2);
-    assert_int_equal(apply(&tickets, first, false, 1200), 0);
-    assert_int_equal(apply(&tickets, second, false, 1200), 2);
+    assert_int_equal(apply(&tickets, first, false, 1149), 2);
+    assert_int_equal(apply(&tickets, first, false, 1150), 0);
+    assert_int_equal(apply(&tickets, second, false, 1199), 2);
     weir__tls_tickets_deinit(&tickets);
+}
+
+/* Whether a secret is nowhere among the keys. */
+static bool is_wiped(const weir_tls_tickets *tickets, const weir_tls_ticket_key *key)
+{
+    return memmem(tickets->keys, sizeof tickets->keys, key->secret, sizeof key->secret) == NULL &&
+           memmem(tickets->keys, sizeof tickets->keys, key->mac_secret, sizeof key->mac_secret) ==
+               NULL;
+}
+
+/* Nobody came for long, so that there were no newer ones in their place. */
+static void old_keys_are_wiped(void **state)
+{
+    weir_tls_tickets tickets;
+    unsigned char name[16];
+    (void)state;
+    for (int is_encrypting = 0; is_encrypting < 2; is_encrypting++) {
+        weir__tls_tickets_init(&tickets);
+        weir__tls_tickets_set_life(&tickets, 100);
+        assert_int_equal(apply(&tickets, name, true, 1000), 1);
+        weir_tls_ticket_key first = tickets.keys[0];
+        assert_int_equal(apply(&tickets, name, true, 1149), 1);
+        weir_tls_ticket_key second = tickets.keys[0];
+        assert_false(is_wiped(&tickets, &first));
+        memcpy(name, first.name, sizeof name);
+        assert_int_equal(apply(&tickets, name, is_encrypting, 1150), is_encrypting);
+        assert_true(is_wiped(&tickets, &first));
+        assert_false(is_wiped(&tickets, &second));
+        memcpy(name, second.name, sizeof name);
+        assert_int_equal(apply(&tickets, name, is_encrypting, 1299), is_encrypting);
+        assert_true(is_wiped(&tickets, &second));
+        assert_int_equal(tickets.count, 1); /* the one that was made just now */
+        weir__tls_tickets_deinit(&tickets);
+    }
+}
+
+static void keys_that_nobody_needs_are_wiped(void **state)
+{
+    weir_tls_config own = { .certificate_pem = leaf.pem, .key_pem = leaf.key_pem }, off = own;
+    weir_tls_context *server = pair_server_context(NULL), *client = pair_client_context(NULL);
+    (void)state;
+    off.session_s = WEIR_OFF;
+    assert_false(connect_them(server, client));
+    weir_tls_ticket_key key = server->tickets.keys[0];
+    assert_int_equal(weir_tls_context_reload(server, &own, NULL), 0);
+    assert_false(is_wiped(&server->tickets, &key));
+    assert_int_equal(weir_tls_context_reload(server, &off, NULL), 0);
+    assert_true(is_wiped(&server->tickets, &key));
+    weir_tls_context_release(server);
+    weir_tls_context_release(client);
 }
 
 /* Clients that come back, by the clock of the loop: with the key of before, and the one before. */
@@ -580,6 +630,8 @@ int main(void)
         weir_case(a_client_that_has_expired_is_verified_anew),
         weir_case(a_server_that_has_expired_is_verified_anew),
         weir_case(keys_change_with_time),
+        weir_case(old_keys_are_wiped),
+        weir_case(keys_that_nobody_needs_are_wiped),
         weir_case(keys_change_with_the_loops_time),
         weir_case(a_client_keeps_one_for_each_of_256),
     };
