@@ -92,6 +92,12 @@ static void they_can_be_off_on_either_side(void **state)
     }
 }
 
+static void copy_keys(weir_tls_context *to, const weir_tls_context *from)
+{
+    memcpy(to->tickets.keys, from->tickets.keys, sizeof to->tickets.keys);
+    to->tickets.count = from->tickets.count;
+}
+
 /* Another context, perhaps with the keys of the first. */
 static void expect_strangers(bool share_keys)
 {
@@ -101,10 +107,8 @@ static void expect_strangers(bool share_keys)
         weir_tls_context *other = pair_server_context(&config);
         weir_tls_context *client = pair_client_context(NULL);
         assert_false(connect_them(server, client));
-        if (share_keys) {
-            memcpy(other->tickets.keys, server->tickets.keys, sizeof other->tickets.keys);
-            other->tickets.count = server->tickets.count;
-        }
+        if (share_keys)
+            copy_keys(other, server);
         assert_false(connect_them(other, client));
         weir_tls_context_release(server);
         weir_tls_context_release(other);
@@ -123,6 +127,43 @@ static void keys_alone_do_not_help(void **state)
 {
     (void)state;
     expect_strangers(true);
+}
+
+/* From one way of asking clients who they are to another: in the same context, or in one that has
+ * the keys, at no port, as with sockets of the file system. */
+static void expect_another_policy(weir_tls_version version, weir_tls_client_auth from,
+                                  weir_tls_client_auth to, bool is_same_context)
+{
+    weir_tls_config own = { .certificate_pem = leaf.pem, .key_pem = leaf.key_pem };
+    weir_tls_config config = { .max_version = version, .ca_pem = ca.pem, .client_auth = from };
+    weir_tls_context *server = pair_server_context(&config);
+    config.client_auth = to;
+    weir_tls_context *other = pair_server_context(&config);
+    weir_tls_context *client = pair_client_context(&own);
+    assert_false(connect_them(server, client));
+    assert_true(connect_them(server, client));
+    config.certificate_pem = pair_identity()->certificate_pem;
+    config.key_pem = pair_identity()->key_pem;
+    if (is_same_context)
+        assert_int_equal(weir_tls_context_reload(server, &config, NULL), 0);
+    else
+        copy_keys(other, server);
+    assert_false(connect_them(is_same_context ? server : other, client));
+    weir_tls_context_release(server);
+    weir_tls_context_release(other);
+    weir_tls_context_release(client);
+}
+
+static void another_policy_does_not_know_them(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * 3 * 3 * 2; i++) {
+        weir_tls_version version = i % 2 == 0 ? WEIR_TLS_1_2 : WEIR_TLS_1_3;
+        weir_tls_client_auth from = (weir_tls_client_auth)(i / 2 % 3);
+        weir_tls_client_auth to = (weir_tls_client_auth)(i / 6 % 3);
+        if (from != to)
+            expect_another_policy(version, from, to, i >= 18);
+    }
 }
 
 /* Engines know the port. */
@@ -618,6 +659,7 @@ int main(void)
         weir_case(they_can_be_off_on_either_side),
         weir_case(another_context_does_not_know_them),
         weir_case(keys_alone_do_not_help),
+        weir_case(another_policy_does_not_know_them),
         weir_case(another_port_does_not_know_them),
         weir_case(another_name_does_not_know_them),
         weir_case(reloading_a_certificate_keeps_them),
