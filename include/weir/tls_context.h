@@ -63,13 +63,17 @@ typedef struct weir_tls_config {
     const char *const *alpn;
 
     /* How long a session can be resumed, which saves most of a handshake: with the same context, at
-     * the same port, under the same name (SNI). 0: 7,200; WEIR_OFF: not at all. The keys of the
-     * tickets live in this process, for this context, and are changed twice in that time. Clients
-     * keep one session for each host and port, for at most 256 of them. */
+     * the same port, under the same name (SNI). It counts from the whole handshake, in which the
+     * other side was verified, however often the session is resumed, and ends earlier when one of
+     * the certificates expires by which it was; then there is a whole handshake again. 0: 7,200;
+     * WEIR_OFF: not at all. The keys of the tickets live in this process, for this context, and are
+     * changed twice in that time. Clients keep one session for each host and port, for at most 256
+     * of them. */
     int session_s;
 
     /* A file to which the secrets of every connection are appended, so that Wireshark can read
-     * them; so can everybody else who has the file. NULL: none. */
+     * them; so can everybody else who has the file, which is made for its owner alone (0600). It
+     * must be a regular file: -EINVAL; a symbolic link is -ELOOP. NULL: none. */
     const char *key_log_file;
 } weir_tls_config;
 
@@ -85,7 +89,7 @@ WEIR_API int weir_tls_context_new_server(weir_tls_context **context, const weir_
                                          weir_error *error);
 
 /** The same for a client, who verifies the certificate of the server and that it is for the host
- * that was meant. The config may be NULL. */
+ * that was meant: by its alternative names alone, not by a common name. The config may be NULL. */
 WEIR_API int weir_tls_context_new_client(weir_tls_context **context, const weir_tls_config *config,
                                          weir_error *error);
 
@@ -98,7 +102,8 @@ WEIR_API void weir_tls_context_release(weir_tls_context *context);
  * renewed. Handshakes that begin from then on use it, connections live on. Sessions of before can
  * be resumed with a server that asks for no certificates; where somebody is trusted, that may be
  * somebody else now, and they are forgotten. When it fails, with the codes of above, everything
- * stays as it was. */
+ * stays as it was. Reloads of several threads happen one behind the other, so it may wait for
+ * another one, and for the files that one reads. */
 WEIR_API int weir_tls_context_reload(weir_tls_context *context, const weir_tls_config *config,
                                      weir_error *error);
 

@@ -16,6 +16,7 @@ static void destroy(weir_tls_context *self)
     weir__tls_sessions_deinit(&self->sessions);
     weir__tls_tickets_deinit(&self->tickets);
     pthread_mutex_destroy(&self->lock);
+    pthread_mutex_destroy(&self->reloading);
     weir_free(self);
 }
 
@@ -45,6 +46,8 @@ static int make(weir_tls_context **context, const weir_tls_config *config, bool 
         return weir_error_set(error, -ENOMEM, "tls", "no memory for a context");
     atomic_init(&self->refs, 1);
     self->is_server = is_server;
+    self->wall = weir_clock_wall();
+    pthread_mutex_init(&self->reloading, NULL);
     pthread_mutex_init(&self->lock, NULL);
     weir__tls_tickets_init(&self->tickets);
     weir__tls_sessions_init(&self->sessions);
@@ -89,20 +92,15 @@ weir_tls_material *weir__tls_context_material(weir_tls_context *context)
     return material;
 }
 
-int weir_tls_context_reload(weir_tls_context *context, const weir_tls_config *config,
-                            weir_error *error)
+/* The old material is there until another reload takes its place, which cannot be now. */
+static int reload(weir_tls_context *context, const weir_tls_config *config, weir_error *error)
 {
-    weir_tls_material *old, *made = NULL;
-    if (context == NULL)
-        return weir_error_set(error, -EINVAL, "tls", "no context");
-    old = weir__tls_context_material(context);
+    weir_tls_material *old = context->material, *made = NULL;
     int code = weir__tls_material_new(&made, context, config != NULL ? config : &old->config,
                                       error);
-    weir__tls_material_release(old);
     if (code < 0)
         return code;
     pthread_mutex_lock(&context->lock);
-    old = context->material;
     context->material = made;
     weir__tls_tickets_set_life(&context->tickets, made->session_s);
     weir__tls_sessions_restart(&context->sessions, made->trust);
@@ -110,6 +108,18 @@ int weir_tls_context_reload(weir_tls_context *context, const weir_tls_config *co
     weir__tls_material_release(old);
     atomic_fetch_add_explicit(&context->reloads, 1, memory_order_relaxed);
     return 0;
+}
+
+/* One at a time: what was read first must not come last. */
+int weir_tls_context_reload(weir_tls_context *context, const weir_tls_config *config,
+                            weir_error *error)
+{
+    if (context == NULL)
+        return weir_error_set(error, -EINVAL, "tls", "no context");
+    pthread_mutex_lock(&context->reloading);
+    int code = reload(context, config, error);
+    pthread_mutex_unlock(&context->reloading);
+    return code;
 }
 
 int weir_tls_context_dangerously_verify_nothing(weir_tls_context *context)

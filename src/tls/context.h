@@ -7,6 +7,7 @@
 #include "tls/sessions.h"
 #include "tls/tickets.h"
 
+#include <weir/clock.h>
 #include <weir/tls_context.h>
 
 #include <pthread.h>
@@ -16,9 +17,11 @@ struct weir_tls_context {
     _Atomic(uint32_t) refs;
     bool is_server;
     unsigned char id[16]; /* what its sessions are bound to */
+    weir_clock *wall;     /* by which the certificates of sessions expire */
     _Atomic(bool) verifies_nothing;
 
-    pthread_mutex_t lock; /* of the next one */
+    pthread_mutex_t reloading; /* held by a whole reload, outside of the other one */
+    pthread_mutex_t lock;      /* of the next one */
     weir_tls_material *material;
 
     _Atomic(uint64_t) trusts;   /* how often it was said whom to trust */

@@ -5,6 +5,7 @@
 #include "tls/context.h"
 #include "tls/failure.h"
 #include "tls/hello.h"
+#include "tls/life.h"
 #include "tls/session.h"
 
 #include <weir/alloc.h>
@@ -137,7 +138,8 @@ static bool is_address(const char *host)
 }
 
 /* Whom the certificate must be for, which names are also told to the server. OpenSSL takes a dot at
- * the begin for all names that end like this. */
+ * the begin for all names that end like this, and, in a certificate without names, a common name
+ * for one, which may be anything. */
 static bool expect_host(weir_tls_engine *self)
 {
     X509_VERIFY_PARAM *rules = SSL_get0_param(self->ssl);
@@ -147,15 +149,18 @@ static bool expect_host(weir_tls_engine *self)
         return X509_VERIFY_PARAM_set1_ip_asc(rules, self->host) == 1;
     if (!weir__tls_is_host(self->host, strlen(self->host)))
         return false;
-    SSL_set_hostflags(self->ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    SSL_set_hostflags(self->ssl,
+                      X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     return SSL_set1_host(self->ssl, self->host) == 1 &&
            SSL_set_tlsext_host_name(self->ssl, self->host) == 1;
 }
 
 static void resume(weir_tls_engine *self)
 {
-    SSL_SESSION *session = weir__tls_sessions_get(&self->context->sessions, self->material->trust,
-                                                  self->server);
+    const weir_tls_material *material = self->material;
+    SSL_SESSION *session = weir__tls_sessions_get(&self->context->sessions, material->trust,
+                                                  self->server, material->session_s,
+                                                  self->context->wall);
     if (session == NULL)
         return;
     SSL_set_session(self->ssl, session); /* without it the handshake is a whole one */
@@ -312,8 +317,10 @@ static void keep_renewed(weir_tls_engine *self)
 
 static void be_done(weir_tls_engine *self)
 {
-    if (self->server != NULL && SSL_session_reused(self->ssl) == 1 &&
-        SSL_version(self->ssl) < TLS1_3_VERSION)
+    bool is_newer = SSL_version(self->ssl) >= TLS1_3_VERSION;
+    if (self->server != NULL && is_newer) /* tickets may come much later, and count from here */
+        weir__tls_life_note(self->ssl, SSL_get_session(self->ssl));
+    if (self->server != NULL && !is_newer && SSL_session_reused(self->ssl) == 1)
         keep_renewed(self);
     self->is_done = true;
 }

@@ -5,14 +5,14 @@
 #include "tls/context.h"
 #include "tls/engine.h"
 #include "tls/failure.h"
+#include "tls/key_log.h"
+#include "tls/resumption.h"
 
 #include <weir/alloc.h>
-#include <weir/clock.h>
 #include <weir/executor.h>
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define SESSION_S 7200
 #define ALPN_MAX 255 /* bytes of a name */
@@ -163,54 +163,11 @@ static int write_alpn(weir_tls_material *self)
     return 0;
 }
 
-/* Nobody else is to read the secrets in it. */
-static int open_key_log(weir_tls_material *self, weir_error *error)
-{
-    FILE *file = NULL;
-    if (self->config.key_log_file == NULL)
-        return 0;
-    weir__tls_failure_clear();
-    self->key_log = BIO_new_file(self->config.key_log_file, "ae");
-    if (self->key_log == NULL)
-        return weir__tls_failure(error, -ENOMEM, "cannot write to %s", self->config.key_log_file);
-    BIO_get_fp(self->key_log, &file);
-    return fchmod(fileno(file), S_IRUSR | S_IWUSR) == 0
-               ? 0
-               : weir_error_set(error, -errno, "tls", "cannot make %s nobody else's to read",
-                                self->config.key_log_file);
-}
-
 /* What OpenSSL asks ---------------------------------------------------------------------------- */
 
 static weir_tls_material *material_of(const SSL *ssl)
 {
     return SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
-}
-
-static int64_t now_ns(void)
-{
-    const weir_executor *executor = weir_executor_current();
-    return executor != NULL ? weir_executor_now_ns(executor)
-                            : weir_clock_now_ns(weir_clock_monotonic());
-}
-
-static int on_ticket(SSL *ssl, unsigned char name[16], unsigned char *iv, EVP_CIPHER_CTX *cipher,
-                     EVP_MAC_CTX *mac, int is_encrypting)
-{
-    int result = weir__tls_tickets_apply(&material_of(ssl)->context->tickets, name, iv, cipher, mac,
-                                         is_encrypting, now_ns());
-    bool is_used_up = !is_encrypting && SSL_version(ssl) >= TLS1_3_VERSION; /* good once */
-    return result == 1 && is_used_up ? 2 : result;
-}
-
-static int on_new_session(SSL *ssl, SSL_SESSION *session)
-{
-    const char *server = weir__tls_engine_server(SSL_get_app_data(ssl));
-    weir_tls_material *self = material_of(ssl);
-    if (server == NULL)
-        return 0; /* it stays OpenSSL's */
-    weir__tls_sessions_put(&self->context->sessions, self->trust, server, session);
-    return 1;
 }
 
 /* That the name was understood; without this OpenSSL does not keep it with a session. A client that
@@ -314,22 +271,6 @@ static void set_verification(const weir_tls_material *self, SSL_CTX *ssl)
     SSL_CTX_set_verify(ssl, mode, NULL);
 }
 
-/* OpenSSL's own cache would grow as peers like; tickets are kept by those who want to come back. */
-static bool set_sessions(const weir_tls_material *self, SSL_CTX *ssl)
-{
-    SSL_CTX_set_session_cache_mode(ssl, self->is_server || self->session_s == 0
-                                            ? SSL_SESS_CACHE_OFF
-                                            : SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
-    if (self->session_s == 0) {
-        SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET);
-        return !self->is_server || SSL_CTX_set_num_tickets(ssl, 0) == 1;
-    }
-    SSL_CTX_set_timeout(ssl, (long)self->session_s);
-    if (!self->is_server)
-        SSL_CTX_sess_set_new_cb(ssl, on_new_session);
-    return !self->is_server || SSL_CTX_set_tlsext_ticket_key_evp_cb(ssl, on_ticket) == 1;
-}
-
 static bool set_alpn(weir_tls_material *self, SSL_CTX *ssl)
 {
     if (self->alpn_length == 0)
@@ -359,8 +300,8 @@ static SSL_CTX *make_ssl(weir_tls_material *self, weir_error *error)
     }
     if (self->key_log != NULL)
         SSL_CTX_set_keylog_callback(ssl, on_key_log);
-    if (set_protocol(self, ssl) && set_credentials(self, ssl) && set_sessions(self, ssl) &&
-        set_alpn(self, ssl))
+    if (set_protocol(self, ssl) && set_credentials(self, ssl) &&
+        weir__tls_resumption_set(self, ssl) && set_alpn(self, ssl))
         return ssl;
     weir__tls_failure(error, -EINVAL, "OpenSSL refuses the config");
     SSL_CTX_free(ssl);
@@ -423,8 +364,8 @@ static int fill(weir_tls_material *self, const weir_tls_config *config, weir_err
         code = check_alpn(config->alpn, &names, error);
     if (code == 0 && (copy_config(self, config, names) < 0 || write_alpn(self) < 0))
         code = weir_error_set(error, -ENOMEM, "tls", "no memory for a config");
-    if (code == 0)
-        code = open_key_log(self, error);
+    if (code == 0 && config->key_log_file != NULL)
+        code = weir__tls_key_log_open(&self->key_log, config->key_log_file, error);
     if (code == 0)
         code = weir__tls_credentials_read(&self->credentials, &self->config, self->is_server,
                                           error);

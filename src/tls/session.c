@@ -69,7 +69,7 @@ static bool find_words(words *of, X509 *certificate)
     return false;
 }
 
-static int64_t seconds_of(const ASN1_TIME *when)
+int64_t weir__tls_seconds_of(const ASN1_TIME *when)
 {
     struct tm parts;
     return ASN1_TIME_to_tm(when, &parts) == 1 ? (int64_t)timegm(&parts) : 0;
@@ -96,8 +96,8 @@ static bool add_certificate(tail *to, weir_tls_certificate *certificate, const w
     certificate->subject = add_text(to, of->subject, strlen(of->subject));
     certificate->issuer = add_text(to, of->issuer, strlen(of->issuer));
     certificate->serial = add_text(to, of->serial, strlen(of->serial));
-    certificate->not_before_s = seconds_of(X509_get0_notBefore(x509));
-    certificate->not_after_s = seconds_of(X509_get0_notAfter(x509));
+    certificate->not_before_s = weir__tls_seconds_of(X509_get0_notBefore(x509));
+    certificate->not_after_s = weir__tls_seconds_of(X509_get0_notAfter(x509));
     memcpy(to->at, of->der, (size_t)of->der_length);
     certificate->der = (const uint8_t *)to->at;
     certificate->der_length = (size_t)of->der_length;

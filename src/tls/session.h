@@ -10,4 +10,7 @@
 /* All of it is copied. NULL: no memory. `host` is a client's, NULL: none. */
 weir_tls_session *weir__tls_session_new(const SSL *ssl, const char *host);
 
+/* Since 1970, as the wall clock says it; 0 for what is no time. */
+int64_t weir__tls_seconds_of(const ASN1_TIME *when);
+
 #endif

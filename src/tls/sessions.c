@@ -2,6 +2,8 @@
 /* Sessions to resume, by server. */
 #include "tls/sessions.h"
 
+#include "tls/life.h"
+
 #include <weir/alloc.h>
 
 #include <stddef.h>
@@ -76,22 +78,23 @@ void weir__tls_sessions_put(weir_tls_sessions *sessions, uint64_t trust, const c
         drop(old);
 }
 
-SSL_SESSION *weir__tls_sessions_get(weir_tls_sessions *sessions, uint64_t trust, const char *server)
+SSL_SESSION *weir__tls_sessions_get(weir_tls_sessions *sessions, uint64_t trust, const char *server,
+                                    int64_t most_s, weir_clock *wall)
 {
     SSL_SESSION *session = NULL;
     pthread_mutex_lock(&sessions->lock);
     weir_tls_kept_session *kept = trust == sessions->trust ? take(sessions, server, MOST + 1)
                                                            : NULL;
-    bool is_for_one_use = kept != NULL &&
-                          SSL_SESSION_get_protocol_version(kept->session) >= TLS1_3_VERSION;
-    if (kept != NULL) {
+    bool is_good = kept != NULL && weir__tls_life_left_s(kept->session, most_s, wall) > 0;
+    bool is_kept = is_good && SSL_SESSION_get_protocol_version(kept->session) < TLS1_3_VERSION;
+    if (is_good) {
         session = kept->session;
         SSL_SESSION_up_ref(session);
-        if (!is_for_one_use)
-            put_first(sessions, kept);
     }
+    if (is_kept)
+        put_first(sessions, kept);
     pthread_mutex_unlock(&sessions->lock);
-    if (is_for_one_use)
+    if (kept != NULL && !is_kept)
         drop(kept);
     return session;
 }

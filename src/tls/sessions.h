@@ -3,6 +3,8 @@
 #ifndef WEIR_TLS_SESSIONS_H
 #define WEIR_TLS_SESSIONS_H
 
+#include <weir/clock.h>
+
 #include <openssl/ssl.h>
 
 #include <pthread.h>
@@ -26,9 +28,10 @@ void weir__tls_sessions_deinit(weir_tls_sessions *sessions);
 void weir__tls_sessions_put(weir_tls_sessions *sessions, uint64_t trust, const char *server,
                             SSL_SESSION *session);
 
-/* The session for a server, with a reference; NULL: none. Those of TLS 1.3 are for one use. */
-SSL_SESSION *weir__tls_sessions_get(weir_tls_sessions *sessions, uint64_t trust,
-                                    const char *server);
+/* The session for a server, with a reference; NULL: none. Those of TLS 1.3 are for one use, and one
+ * whose life is over (weir__tls_life_left_s) is forgotten. */
+SSL_SESSION *weir__tls_sessions_get(weir_tls_sessions *sessions, uint64_t trust, const char *server,
+                                    int64_t most_s, weir_clock *wall);
 
 /* Forgets all, for others are trusted from now on. */
 void weir__tls_sessions_restart(weir_tls_sessions *sessions, uint64_t trust);

@@ -23,12 +23,32 @@ void weir__tls_tickets_deinit(weir_tls_tickets *tickets)
     pthread_mutex_destroy(&tickets->lock);
 }
 
-/* With three keys, each is there for at least a whole life behind the last ticket made with it. */
+/* All from the one at `first` on, which are the older ones. */
+static void wipe(weir_tls_tickets *tickets, int first)
+{
+    OPENSSL_cleanse(tickets->keys + first,
+                    (size_t)(WEIR__TLS_TICKET_KEYS - first) * sizeof *tickets->keys);
+    tickets->count = first;
+}
+
 void weir__tls_tickets_set_life(weir_tls_tickets *tickets, int64_t life_s)
 {
     pthread_mutex_lock(&tickets->lock);
     tickets->change_ns = life_s * SECOND_NS / 2;
+    if (life_s == 0)
+        wipe(tickets, 0); /* nobody will ask for them any more */
     pthread_mutex_unlock(&tickets->lock);
+}
+
+/* A key makes tickets until it is changed, and the last of them is good for a life, of two changes:
+ * three keys are enough. Whoever gets hold of one could read what was said with older tickets. */
+static void wipe_old(weir_tls_tickets *tickets, int64_t now_ns)
+{
+    int good = 0;
+    while (good < tickets->count && now_ns - tickets->keys[good].made_ns < 3 * tickets->change_ns)
+        good++;
+    if (good < tickets->count)
+        wipe(tickets, good);
 }
 
 /* The newest, made when there is none or it is too old. */
@@ -87,6 +107,7 @@ int weir__tls_tickets_apply(weir_tls_tickets *tickets, unsigned char name[16], u
 {
     weir_tls_ticket_key key;
     pthread_mutex_lock(&tickets->lock);
+    wipe_old(tickets, now_ns);
     bool has_keys = make_newest(tickets, now_ns);
     int at = is_encrypting ? 0 : find(tickets, name);
     if (has_keys && at >= 0)

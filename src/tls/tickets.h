@@ -27,11 +27,11 @@ typedef struct weir_tls_tickets {
 void weir__tls_tickets_init(weir_tls_tickets *tickets);
 void weir__tls_tickets_deinit(weir_tls_tickets *tickets);
 
-/* How long a ticket is good for. */
+/* How long a ticket is good for; 0: none is. */
 void weir__tls_tickets_set_life(weir_tls_tickets *tickets, int64_t life_s);
 
 /* What OpenSSL's callback for tickets returns: 1, 2 when the ticket should be made anew, 0 when it
- * is not known, -1. */
+ * is not known, -1. Keys whose tickets cannot be good any more are wiped before. */
 int weir__tls_tickets_apply(weir_tls_tickets *tickets, unsigned char name[16], unsigned char *iv,
                             EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac, int is_encrypting,
                             int64_t now_ns);

@@ -56,7 +56,14 @@ int pair_init(weir_channel *channel, void *arg)
 static void begin_end(pair_end *end)
 {
     weir_embedded_config config = { .init = pair_init, .arg = end };
+    config.is_unregistered = end->begins_ns > 0;
     assert_int_equal(weir_embedded_new(&end->embedded, &config, NULL), 0);
+    if (end->begins_ns == 0)
+        return;
+    weir_embedded_advance(end->embedded, end->begins_ns);
+    weir_channel_register(weir_embedded_channel(end->embedded),
+                          weir_embedded_executor(end->embedded), NULL);
+    weir_embedded_run(end->embedded);
 }
 
 void pair_begin(pair *both)

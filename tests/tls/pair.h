@@ -20,6 +20,7 @@ typedef struct pair_end {
     bool allows_half_closure;
     weir_option_value option; /* one more; value 0 and AUTO_READ count as well */
     bool has_option;
+    int64_t begins_ns; /* by the clock of its loop */
 } pair_end;
 
 typedef struct pair {

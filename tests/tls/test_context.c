@@ -7,8 +7,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -237,7 +241,7 @@ static void expect_handshake(const cert *shown, const char *host, const cert *tr
 
 static void the_chain_and_the_host_are_verified(void **state)
 {
-    cert old, young, named, wild, addressed, common;
+    cert old, young, named, wild, addressed, common, nameless;
     (void)state;
     cert_make(&old, &(cert_config){ .name = "old",
                                     .alt = "DNS:localhost",
@@ -255,6 +259,7 @@ static void the_chain_and_the_host_are_verified(void **state)
               &(cert_config){ .name = "x", .alt = "IP:10.0.0.1,IP:fd00::1", .issuer = &ca });
     cert_make(&common,
               &(cert_config){ .name = "a.example.org", .alt = "DNS:b.example.org", .issuer = &ca });
+    cert_make(&nameless, &(cert_config){ .name = "a.example.org", .issuer = &ca });
     expect_handshake(&leaf, "localhost", &ca, 0, "");
     expect_handshake(&leaf, "LocalHost", &ca, 0, "");
     expect_handshake(&leaf, "localhost.", &ca, 0, "");
@@ -268,13 +273,14 @@ static void the_chain_and_the_host_are_verified(void **state)
     expect_handshake(&named, "a.example.org", &ca, 0, "");
     expect_handshake(&named, "b.example.org", &ca, WEIR_ETLS_HOST, "ostname mismatch");
     expect_handshake(&common, "a.example.org", &ca, WEIR_ETLS_HOST, "ostname mismatch");
+    expect_handshake(&nameless, "a.example.org", &ca, WEIR_ETLS_HOST, "ostname mismatch");
     expect_handshake(&wild, "a.example.org", &ca, 0, "");
     expect_handshake(&wild, "a.b.example.org", &ca, WEIR_ETLS_HOST, "mismatch");
     expect_handshake(&wild, "example.org", &ca, WEIR_ETLS_HOST, "mismatch");
     expect_handshake(&addressed, "10.0.0.1", &ca, 0, "");
     expect_handshake(&addressed, "fd00::1", &ca, 0, "");
     expect_handshake(&addressed, "10.0.0.2", &ca, WEIR_ETLS_HOST, "mismatch");
-    cert *all[] = { &old, &young, &named, &wild, &addressed, &common };
+    cert *all[] = { &old, &young, &named, &wild, &addressed, &common, &nameless };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         cert_free(all[i]);
 }
@@ -604,6 +610,78 @@ static void reloading_is_for_those_who_come(void **state)
     cert_free(&renewed);
 }
 
+/* A reload on a thread of its own. */
+typedef struct reloader {
+    weir_tls_context *context;
+    const weir_tls_config *config;
+    pthread_t thread;
+    atomic_int id; /* of the thread */
+    atomic_bool is_done;
+    int code;
+} reloader;
+
+static void *run_reloader(void *arg)
+{
+    reloader *self = arg;
+    atomic_store(&self->id, gettid());
+    self->code = weir_tls_context_reload(self->context, self->config, NULL);
+    atomic_store(&self->is_done, true);
+    return NULL;
+}
+
+/* Whether it waits for something. */
+static bool is_asleep(reloader *self)
+{
+    char path[64], state = '?';
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", atomic_load(&self->id));
+    FILE *file = atomic_load(&self->id) != 0 ? fopen(path, "r") : NULL;
+    if (file == NULL)
+        return false;
+    bool is_read = fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
+    fclose(file);
+    return is_read && state == 'S';
+}
+
+/* The first one reads a file that is not there yet, and the second one has all that it needs. */
+static void the_last_reload_counts(void **state)
+{
+    (void)state;
+    const char *path = cert_file("slow.pem", leaf.pem);
+    weir_tls_context *server;
+    weir_tls_config slow = { .certificate_file = path, .key_pem = leaf.key_pem };
+    weir_tls_config next = { .certificate_pem = leaf.pem,
+                             .key_pem = leaf.key_pem,
+                             .max_version = WEIR_TLS_1_2 };
+    assert_int_equal(weir_tls_context_new_server(&server, &slow, NULL), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    reloader first = { .context = server }, second = { .context = server, .config = &next };
+    assert_int_equal(pthread_create(&first.thread, NULL, run_reloader, &first), 0);
+    int fifo = open(path, O_WRONLY); /* once it is opened on the other side */
+    assert_true(fifo >= 0);
+    assert_int_equal(pthread_create(&second.thread, NULL, run_reloader, &second), 0);
+    while (!atomic_load(&second.is_done) && !is_asleep(&second))
+        sched_yield();
+    assert_int_equal(write(fifo, leaf.pem, strlen(leaf.pem)), strlen(leaf.pem));
+    close(fifo);
+    pthread_join(first.thread, NULL);
+    pthread_join(second.thread, NULL);
+    assert_int_equal(first.code, 0);
+    assert_int_equal(second.code, 0);
+    weir_tls_context *client;
+    assert_int_equal(
+        weir_tls_context_new_client(&client, &(weir_tls_config){ .ca_pem = ca.pem }, NULL), 0);
+    pair both = { .server.tls.context = server, .client.tls.context = client };
+    pair_begin(&both);
+    pair_shake(&both);
+    const weir_tls_session *session =
+        weir_future_value(weir_tls_handshake(weir_embedded_channel(both.server.embedded)));
+    assert_int_equal(session->version, WEIR_TLS_1_2);
+    pair_finish(&both);
+    weir_tls_context_release(server);
+    weir_tls_context_release(client);
+}
+
 /* The key log ---------------------------------------------------------------------------------- */
 
 static void the_key_log_is_for_its_owner(void **state)
@@ -614,7 +692,13 @@ static void the_key_log_is_for_its_owner(void **state)
     (void)state;
     const char *path = cert_file("keys.log", NULL);
     weir_tls_config config = { .key_log_file = path };
+    int changes = inotify_init1(IN_NONBLOCK);
+    assert_true(inotify_add_watch(changes, cert_directory(), IN_ATTRIB) >= 0);
+    mode_t before = umask(0);
     pair both = { .server.tls.context = pair_server_context(&config) };
+    umask(before);
+    assert_int_equal(read(changes, line, sizeof line), -1); /* it is so from the beginning */
+    close(changes);
     weir_tls_context *context = both.server.tls.context;
     pair_begin(&both);
     pair_shake(&both);
@@ -630,6 +714,44 @@ static void the_key_log_is_for_its_owner(void **state)
     fclose(log);
     assert_true(lines >= 4);
     assert_int_equal(secrets, 2);
+    weir_tls_context_release(context);
+}
+
+static void expect_no_key_log(const char *path, int code, const char *words)
+{
+    weir_error error = { 0 };
+    weir_tls_context *context;
+    weir_tls_config config = { .key_log_file = path };
+    assert_int_equal(weir_tls_context_new_client(&context, &config, &error), code);
+    if (strstr(error.message, path) == NULL || strstr(error.message, words) == NULL)
+        fail_msg("%s", error.message);
+}
+
+/* It is never there for others to open, and whoever has it open keeps it: so what was there before
+ * is made one's own, and what leads elsewhere is refused. */
+static void the_key_log_goes_nowhere_else(void **state)
+{
+    struct stat about;
+    weir_tls_context *context;
+    (void)state;
+    const char *path = cert_file("was-there.log", "before\n"), *link = cert_file("link.log", NULL);
+    const char *fifo = cert_file("fifo.log", NULL), *dangling = cert_file("dangling.log", NULL);
+    assert_int_equal(chmod(path, 0666), 0);
+    assert_int_equal(symlink(path, link), 0);
+    assert_int_equal(symlink("nowhere", dangling), 0);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    expect_no_key_log(link, -ELOOP, "symbolic link");
+    expect_no_key_log(dangling, -ELOOP, "symbolic link");
+    expect_no_key_log(fifo, -EINVAL, "no regular file");
+    expect_no_key_log("/dev/null", -EINVAL, "no regular file");
+    expect_no_key_log(cert_directory(), -EISDIR, "directory");
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0666); /* through the link it was not touched */
+    assert_int_equal(
+        weir_tls_context_new_client(&context, &(weir_tls_config){ .key_log_file = path }, NULL), 0);
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+    assert_int_equal(about.st_size, strlen("before\n"));
     weir_tls_context_release(context);
 }
 
@@ -670,7 +792,9 @@ int main(void)
         weir_case(versions_ciphers_and_groups_must_meet),
         weir_case(every_handshake_is_counted_once),
         weir_case(reloading_is_for_those_who_come),
+        weir_case(the_last_reload_counts),
         weir_case(the_key_log_is_for_its_owner),
+        weir_case(the_key_log_goes_nowhere_else),
         weir_case(the_key_log_is_not_inherited),
     };
     return cmocka_run_group_tests(tests, make_certificates, forget_certificates);

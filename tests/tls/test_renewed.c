@@ -23,7 +23,8 @@ static bool connect_once(weir_tls_context *client, weir_tls_context *server)
 /* The next ticket is made with another key. */
 static void change_key(weir_tls_context *server)
 {
-    server->tickets.keys[0].made_ns -= INT64_C(1) << 60;
+    for (int i = 0; i < server->tickets.count; i++)
+        server->tickets.keys[i].made_ns -= server->tickets.change_ns;
 }
 
 static void check(weir_tls_version version)

@@ -3,6 +3,7 @@
 #include "tls/certs.h"
 #include "tls/context.h"
 #include "tls/engine.h"
+#include "tls/life.h"
 #include "tls/raw.h"
 #include "tls/tickets.h"
 
@@ -27,14 +28,13 @@ static int end(void **state)
     return 0;
 }
 
-/* A connection of these contexts, so many seconds by the clock of the server's loop: whether it was
+/* A connection of these contexts, so many seconds by the clocks of the loops: whether it was
  * resumed, on which both must agree. */
 static bool connect_at(weir_tls_context *server, weir_tls_context *client, int64_t when_s)
 {
-    pair both = { .server.tls = { .context = server, .handshake_ms = WEIR_OFF },
-                  .client.tls.context = client };
+    pair both = { .server = { .tls.context = server, .begins_ns = WEIR_SECONDS(when_s) },
+                  .client = { .tls.context = client, .begins_ns = WEIR_SECONDS(when_s) } };
     pair_begin(&both);
-    weir_embedded_advance(both.server.embedded, WEIR_SECONDS(when_s));
     pair_shake(&both);
     pair_say(&both, &both.server, "hello"); /* and the tickets before it */
     const weir_tls_session *here =
@@ -92,6 +92,12 @@ static void they_can_be_off_on_either_side(void **state)
     }
 }
 
+static void copy_keys(weir_tls_context *to, const weir_tls_context *from)
+{
+    memcpy(to->tickets.keys, from->tickets.keys, sizeof to->tickets.keys);
+    to->tickets.count = from->tickets.count;
+}
+
 /* Another context, perhaps with the keys of the first. */
 static void expect_strangers(bool share_keys)
 {
@@ -101,10 +107,8 @@ static void expect_strangers(bool share_keys)
         weir_tls_context *other = pair_server_context(&config);
         weir_tls_context *client = pair_client_context(NULL);
         assert_false(connect_them(server, client));
-        if (share_keys) {
-            memcpy(other->tickets.keys, server->tickets.keys, sizeof other->tickets.keys);
-            other->tickets.count = server->tickets.count;
-        }
+        if (share_keys)
+            copy_keys(other, server);
         assert_false(connect_them(other, client));
         weir_tls_context_release(server);
         weir_tls_context_release(other);
@@ -123,6 +127,43 @@ static void keys_alone_do_not_help(void **state)
 {
     (void)state;
     expect_strangers(true);
+}
+
+/* From one way of asking clients who they are to another: in the same context, or in one that has
+ * the keys, at no port, as with sockets of the file system. */
+static void expect_another_policy(weir_tls_version version, weir_tls_client_auth from,
+                                  weir_tls_client_auth to, bool is_same_context)
+{
+    weir_tls_config own = { .certificate_pem = leaf.pem, .key_pem = leaf.key_pem };
+    weir_tls_config config = { .max_version = version, .ca_pem = ca.pem, .client_auth = from };
+    weir_tls_context *server = pair_server_context(&config);
+    config.client_auth = to;
+    weir_tls_context *other = pair_server_context(&config);
+    weir_tls_context *client = pair_client_context(&own);
+    assert_false(connect_them(server, client));
+    assert_true(connect_them(server, client));
+    config.certificate_pem = pair_identity()->certificate_pem;
+    config.key_pem = pair_identity()->key_pem;
+    if (is_same_context)
+        assert_int_equal(weir_tls_context_reload(server, &config, NULL), 0);
+    else
+        copy_keys(other, server);
+    assert_false(connect_them(is_same_context ? server : other, client));
+    weir_tls_context_release(server);
+    weir_tls_context_release(other);
+    weir_tls_context_release(client);
+}
+
+static void another_policy_does_not_know_them(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * 3 * 3 * 2; i++) {
+        weir_tls_version version = i % 2 == 0 ? WEIR_TLS_1_2 : WEIR_TLS_1_3;
+        weir_tls_client_auth from = (weir_tls_client_auth)(i / 2 % 3);
+        weir_tls_client_auth to = (weir_tls_client_auth)(i / 6 % 3);
+        if (from != to)
+            expect_another_policy(version, from, to, i >= 18);
+    }
 }
 
 /* Engines know the port. */
@@ -183,13 +224,14 @@ static void another_port_does_not_know_them(void **state)
 
 /* A client of OpenSSL, which resumes a session under any name; it leaves the next one there.
  * Returns whether it was resumed. */
-static bool resumes_as(weir_tls_context *context, int version, const char *name,
+static bool resumes_at(int64_t when_s, weir_tls_context *context, int version, const char *name,
                        SSL_SESSION **session)
 {
-    pair_end server = { .tls.context = context };
+    pair_end server = { .tls = { .context = context, .handshake_ms = WEIR_OFF } };
     weir_embedded_config config = { .init = pair_init, .arg = &server };
     static raw client;
     assert_int_equal(weir_embedded_new(&server.embedded, &config, NULL), 0);
+    weir_embedded_advance(server.embedded, WEIR_SECONDS(when_s));
     raw_begin(&client, server.embedded, false, version);
     if (name != NULL)
         assert_int_equal(SSL_set_tlsext_host_name(client.ssl, name), 1);
@@ -209,6 +251,12 @@ static bool resumes_as(weir_tls_context *context, int version, const char *name,
     raw_end(&client);
     weir_embedded_free(server.embedded);
     return is_resumed;
+}
+
+static bool resumes_as(weir_tls_context *context, int version, const char *name,
+                       SSL_SESSION **session)
+{
+    return resumes_at(0, context, version, name, session);
 }
 
 static void another_name_does_not_know_them(void **state)
@@ -303,6 +351,160 @@ static void a_late_ticket_does_not_count(void **state)
     weir_tls_context_release(client);
 }
 
+/* How long --------------------------------------------------------------------------------------
+ */
+
+/* Each time with another ticket, and all of them from one handshake. */
+static void expect_life_of_100(const weir_tls_config *servers, const weir_tls_config *clients)
+{
+    for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
+        weir_tls_config config = *servers;
+        config.max_version = version;
+        weir_tls_context *server = pair_server_context(&config);
+        weir_tls_context *client = pair_client_context(clients);
+        assert_false(connect_at(server, client, 1));
+        assert_true(connect_at(server, client, 45));
+        assert_true(connect_at(server, client, 90));
+        assert_true(connect_at(server, client, 100));
+        assert_false(connect_at(server, client, 101));
+        assert_true(connect_at(server, client, 200)); /* of the second one */
+        assert_false(connect_at(server, client, 201));
+        weir_tls_context_release(server);
+        weir_tls_context_release(client);
+    }
+}
+
+static void a_server_counts_from_the_whole_handshake(void **state)
+{
+    (void)state;
+    expect_life_of_100(&(weir_tls_config){ .session_s = 100 }, &(weir_tls_config){ 0 });
+}
+
+static void a_client_counts_from_the_whole_handshake(void **state)
+{
+    (void)state;
+    expect_life_of_100(&(weir_tls_config){ 0 }, &(weir_tls_config){ .session_s = 100 });
+}
+
+/* A ticket that comes late is not younger for that. */
+static void a_late_ticket_counts_from_the_handshake(void **state)
+{
+    weir_tls_context *server = pair_server_context(NULL);
+    weir_tls_context *client = pair_client_context(&(weir_tls_config){ .session_s = 100 });
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        pair both = { .server.tls.context = server, .client.tls.context = client };
+        pair_begin(&both);
+        pair_carry_to(&both, &both.server);
+        pair_carry_to(&both, &both.client);
+        pair_carry_to(&both, &both.server); /* which has answered with tickets */
+        weir_embedded_advance(both.client.embedded, WEIR_SECONDS(90));
+        pair_carry(&both);
+        pair_finish(&both);
+        assert_int_equal(connect_at(server, client, 99 + late), late == 0);
+        weir_tls_context_reload(client, NULL, NULL); /* which forgets them */
+    }
+    weir_tls_context_release(server);
+    weir_tls_context_release(client);
+}
+
+static void clients_are_told_what_is_left(void **state)
+{
+    static const int versions[] = { TLS1_2_VERSION, TLS1_3_VERSION };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        weir_tls_context *server = pair_server_context(&(weir_tls_config){ .session_s = 100 });
+        SSL_SESSION *session = NULL;
+        assert_false(resumes_at(0, server, versions[i], NULL, &session));
+        assert_int_equal(SSL_SESSION_get_ticket_lifetime_hint(session), 100);
+        assert_true(resumes_at(60, server, versions[i], NULL, &session));
+        if (versions[i] == TLS1_3_VERSION) /* in 1.2 OpenSSL says nothing of it */
+            assert_int_equal(SSL_SESSION_get_ticket_lifetime_hint(session), 40);
+        SSL_SESSION_free(session);
+        weir_tls_context_release(server);
+    }
+}
+
+/* A certificate and its CA: the one that expires first does after half an hour. */
+typedef struct brief {
+    cert ca, leaf;
+    weir_virtual_clock clock;
+} brief;
+
+static void make_brief(brief *made, long ca_s, long leaf_s)
+{
+    cert_make(&made->ca, &(cert_config){ .name = "brief", .is_ca = true, .until_s = ca_s });
+    cert_make(&made->leaf,
+              &(cert_config){
+                  .name = "leaf", .alt = "DNS:localhost", .issuer = &made->ca, .until_s = leaf_s });
+    weir_virtual_clock_init(&made->clock, weir_clock_now_ns(weir_clock_wall()));
+}
+
+static void free_brief(brief *made)
+{
+    cert_free(&made->ca);
+    cert_free(&made->leaf);
+}
+
+/* With certificates that a whole handshake would take, so that it only shows whether there is one:
+ * OpenSSL asks another clock. */
+static void expect_expiry(weir_tls_context *server, weir_tls_context *client, brief *made)
+{
+    assert_false(connect_them(server, client));
+    assert_true(connect_them(server, client));
+    weir_virtual_clock_advance(&made->clock, WEIR_SECONDS(1790));
+    assert_true(connect_them(server, client));
+    weir_virtual_clock_advance(&made->clock, WEIR_SECONDS(10));
+    assert_false(connect_them(server, client));
+    weir_tls_context_release(server);
+    weir_tls_context_release(client);
+}
+
+static void a_client_that_has_expired_is_verified_anew(void **state)
+{
+    (void)state;
+    for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
+        for (int is_ca = 0; is_ca < 2; is_ca++) {
+            brief made;
+            make_brief(&made, is_ca ? 1800 : 3600, is_ca ? 3600 : 1800);
+            weir_tls_context *server = pair_server_context(
+                &(weir_tls_config){ .ca_pem = made.ca.pem,
+                                    .client_auth = WEIR_TLS_CLIENT_AUTH_REQUIRED,
+                                    .max_version = version });
+            weir_tls_context *client = pair_client_context(&(weir_tls_config){
+                .certificate_pem = made.leaf.pem, .key_pem = made.leaf.key_pem });
+            server->wall = &made.clock.clock;
+            expect_expiry(server, client, &made);
+            free_brief(&made);
+        }
+    }
+}
+
+static void a_server_that_has_expired_is_verified_anew(void **state)
+{
+    (void)state;
+    for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
+        for (int is_ca = 0; is_ca < 2; is_ca++) {
+            brief made;
+            weir_tls_context *server, *client;
+            make_brief(&made, is_ca ? 1800 : 3600, is_ca ? 3600 : 1800);
+            assert_int_equal(
+                weir_tls_context_new_server(&server,
+                                            &(weir_tls_config){ .certificate_pem = made.leaf.pem,
+                                                                .key_pem = made.leaf.key_pem,
+                                                                .max_version = version },
+                                            NULL),
+                0);
+            assert_int_equal(weir_tls_context_new_client(
+                                 &client, &(weir_tls_config){ .ca_pem = made.ca.pem }, NULL),
+                             0);
+            client->wall = &made.clock.clock;
+            expect_expiry(server, client, &made);
+            free_brief(&made);
+        }
+    }
+}
+
 /* Keys ----------------------------------------------------------------------------------------- */
 
 static int apply(weir_tls_tickets *tickets, unsigned char name[16], bool is_encrypting,
@@ -336,39 +538,84 @@ static void keys_change_with_time(void **state)
     assert_int_equal(apply(&tickets, first, false, 1099), 2); /* good, but make another */
     assert_int_equal(apply(&tickets, never, false, 1099), 0);
     assert_int_equal(apply(&tickets, first, false, 1148), 2); /* 99 behind the last one with it */
-    assert_int_equal(apply(&tickets, first, false, 1150), 2);
-    assert_int_equal(apply(&tickets, first, false, 1200), 0);
-    assert_int_equal(apply(&tickets, second, false, 1200), 2);
+    assert_int_equal(apply(&tickets, first, false, 1149), 2);
+    assert_int_equal(apply(&tickets, first, false, 1150), 0);
+    assert_int_equal(apply(&tickets, second, false, 1199), 2);
     weir__tls_tickets_deinit(&tickets);
 }
 
-/* Clients that come back, by the clock of the loop: one before its key goes, the other when it has
- * gone. */
+/* Whether a secret is nowhere among the keys. */
+static bool is_wiped(const weir_tls_tickets *tickets, const weir_tls_ticket_key *key)
+{
+    return memmem(tickets->keys, sizeof tickets->keys, key->secret, sizeof key->secret) == NULL &&
+           memmem(tickets->keys, sizeof tickets->keys, key->mac_secret, sizeof key->mac_secret) ==
+               NULL;
+}
+
+/* Nobody came for long, so that there were no newer ones in their place. */
+static void old_keys_are_wiped(void **state)
+{
+    weir_tls_tickets tickets;
+    unsigned char name[16];
+    (void)state;
+    for (int is_encrypting = 0; is_encrypting < 2; is_encrypting++) {
+        weir__tls_tickets_init(&tickets);
+        weir__tls_tickets_set_life(&tickets, 100);
+        assert_int_equal(apply(&tickets, name, true, 1000), 1);
+        weir_tls_ticket_key first = tickets.keys[0];
+        assert_int_equal(apply(&tickets, name, true, 1149), 1);
+        weir_tls_ticket_key second = tickets.keys[0];
+        assert_false(is_wiped(&tickets, &first));
+        memcpy(name, first.name, sizeof name);
+        assert_int_equal(apply(&tickets, name, is_encrypting, 1150), is_encrypting);
+        assert_true(is_wiped(&tickets, &first));
+        assert_false(is_wiped(&tickets, &second));
+        memcpy(name, second.name, sizeof name);
+        assert_int_equal(apply(&tickets, name, is_encrypting, 1299), is_encrypting);
+        assert_true(is_wiped(&tickets, &second));
+        assert_int_equal(tickets.count, 1); /* the one that was made just now */
+        weir__tls_tickets_deinit(&tickets);
+    }
+}
+
+static void keys_that_nobody_needs_are_wiped(void **state)
+{
+    weir_tls_config own = { .certificate_pem = leaf.pem, .key_pem = leaf.key_pem }, off = own;
+    weir_tls_context *server = pair_server_context(NULL), *client = pair_client_context(NULL);
+    (void)state;
+    off.session_s = WEIR_OFF;
+    assert_false(connect_them(server, client));
+    weir_tls_ticket_key key = server->tickets.keys[0];
+    assert_int_equal(weir_tls_context_reload(server, &own, NULL), 0);
+    assert_false(is_wiped(&server->tickets, &key));
+    assert_int_equal(weir_tls_context_reload(server, &off, NULL), 0);
+    assert_true(is_wiped(&server->tickets, &key));
+    weir_tls_context_release(server);
+    weir_tls_context_release(client);
+}
+
+/* Clients that come back, by the clock of the loop: with the key of before, and the one before. */
 static void keys_change_with_the_loops_time(void **state)
 {
     (void)state;
     for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
         weir_tls_context *server =
             pair_server_context(&(weir_tls_config){ .session_s = 1000, .max_version = version });
-        weir_tls_context *busy = pair_client_context(NULL), *early = pair_client_context(NULL),
-                         *late = pair_client_context(NULL);
+        weir_tls_context *busy = pair_client_context(NULL), *late = pair_client_context(NULL);
         unsigned char first[16];
         assert_false(connect_at(server, busy, 1));
-        assert_false(connect_at(server, early, 1));
-        assert_false(connect_at(server, late, 1));
+        assert_false(connect_at(server, late, 500));
         memcpy(first, server->tickets.keys[0].name, sizeof first);
         assert_true(connect_at(server, busy, 500));
         assert_memory_equal(server->tickets.keys[0].name, first, sizeof first);
         assert_true(connect_at(server, busy, 501)); /* with the old key, and a ticket of the new */
         assert_memory_not_equal(server->tickets.keys[0].name, first, sizeof first);
-        assert_true(connect_at(server, busy, 1001));
-        assert_true(connect_at(server, early, 1500));
-        assert_true(connect_at(server, busy, 1501));
-        assert_false(connect_at(server, late, 1501));
-        assert_true(connect_at(server, late, 1501));
+        assert_true(connect_at(server, busy, 1000));
+        assert_false(connect_at(server, busy, 1001)); /* its time is over; there is a third key */
+        assert_true(connect_at(server, late, 1499));  /* with the oldest */
+        assert_memory_equal(server->tickets.keys[2].name, first, sizeof first);
         weir_tls_context_release(server);
         weir_tls_context_release(busy);
-        weir_tls_context_release(early);
         weir_tls_context_release(late);
     }
 }
@@ -378,21 +625,31 @@ static void keys_change_with_the_loops_time(void **state)
 static void a_client_keeps_one_for_each_of_256(void **state)
 {
     weir_tls_sessions sessions;
+    weir_clock *wall = weir_clock_wall();
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    SSL *ssl = SSL_new(context);
     char name[32];
     (void)state;
     weir__tls_sessions_init(&sessions);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 400; i++) {
+            SSL_SESSION *session = SSL_SESSION_new();
+            weir__tls_life_note(ssl, session);
             snprintf(name, sizeof name, "host%d:443", i);
-            weir__tls_sessions_put(&sessions, 0, name, SSL_SESSION_new());
+            weir__tls_sessions_put(&sessions, 0, name, session);
         }
     }
     assert_int_equal(sessions.count, 256);
-    assert_null(weir__tls_sessions_get(&sessions, 0, "host143:443"));
-    SSL_SESSION *found = weir__tls_sessions_get(&sessions, 0, "host144:443");
+    assert_null(weir__tls_sessions_get(&sessions, 0, "host143:443", 100, wall));
+    SSL_SESSION *found = weir__tls_sessions_get(&sessions, 0, "host144:443", 100, wall);
     assert_non_null(found);
     SSL_SESSION_free(found);
+    assert_int_equal(sessions.count, 256);
+    assert_null(weir__tls_sessions_get(&sessions, 0, "host144:443", 0, wall));
+    assert_int_equal(sessions.count, 255); /* one that is too old is not kept */
     weir__tls_sessions_deinit(&sessions);
+    SSL_free(ssl);
+    SSL_CTX_free(context);
 }
 
 int main(void)
@@ -402,12 +659,21 @@ int main(void)
         weir_case(they_can_be_off_on_either_side),
         weir_case(another_context_does_not_know_them),
         weir_case(keys_alone_do_not_help),
+        weir_case(another_policy_does_not_know_them),
         weir_case(another_port_does_not_know_them),
         weir_case(another_name_does_not_know_them),
         weir_case(reloading_a_certificate_keeps_them),
         weir_case(trusting_others_ends_them),
         weir_case(a_late_ticket_does_not_count),
+        weir_case(a_server_counts_from_the_whole_handshake),
+        weir_case(a_client_counts_from_the_whole_handshake),
+        weir_case(a_late_ticket_counts_from_the_handshake),
+        weir_case(clients_are_told_what_is_left),
+        weir_case(a_client_that_has_expired_is_verified_anew),
+        weir_case(a_server_that_has_expired_is_verified_anew),
         weir_case(keys_change_with_time),
+        weir_case(old_keys_are_wiped),
+        weir_case(keys_that_nobody_needs_are_wiped),
         weir_case(keys_change_with_the_loops_time),
         weir_case(a_client_keeps_one_for_each_of_256),
     };
