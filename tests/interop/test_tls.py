@@ -732,7 +732,7 @@ class BadInput(unittest.TestCase):
                 with server.connect() as sock:
                     sock.sendall(data)
                     receive_all(sock)
-            server.wait_for("^error .*(the handshake was not done in 300 ms|no ClientHello came in time)", 4)
+            server.wait_for("^error .*(the handshake was not done in [0-9]+ ms|no ClientHello came in time)", 4)
 
     def test_a_record_that_was_changed(self):
         for io in BACKENDS:
