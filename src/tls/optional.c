@@ -92,6 +92,7 @@ static void optional_on_read(weir_ctx *ctx, weir_msg *msg)
 
 const weir_handler_type weir_tls_optional_handler = {
     .name = "tls or not",
+    .is_switch = true,
     .state_size = sizeof(optional),
     .added = optional_added,
     .removed = optional_removed,

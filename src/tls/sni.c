@@ -305,7 +305,7 @@ static void sni_on_event(weir_ctx *ctx, weir_msg *event)
     if (event == &weir_event_input_closed)
         end(ctx, weir_ctx_state(ctx));
     else
-        weir_ctx_fire_event(ctx, event);
+        weir_decoder_on_event(ctx, event);
 }
 
 static void sni_on_inactive(weir_ctx *ctx)
@@ -319,6 +319,7 @@ static void sni_on_inactive(weir_ctx *ctx)
 
 const weir_handler_type weir_tls_sni_handler = {
     .name = "tls sni",
+    .is_switch = true,
     .state_size = sizeof(sni),
     .added = sni_added,
     .removed = sni_removed,
