@@ -11,7 +11,6 @@
 
 #include <errno.h>
 
-#define HANDSHAKE_MS 10000
 #define MAX_HELLO 16384
 #define MOST_HELLO 65536
 #define MOST_RACED ((size_t)2 << 20) /* while somebody chooses, nothing is read */
@@ -34,8 +33,7 @@ struct sni {
     size_t max_hello;
     weir_tls_hello hello;
     question *asked;
-    int64_t begun_ns;
-    weir_ctx_timer timer;
+    weir_tls_wait wait;
     bool is_done;      /* the ClientHello is there */
     bool is_leaving;   /* TLS is about to take its place */
     bool holds_active; /* on_active came, and has not gone on */
@@ -78,14 +76,6 @@ static void refuse_name(weir_ctx *ctx, sni *self)
 
 /* Choosing ------------------------------------------------------------------------------------- */
 
-/* What is left of the time for the handshake. */
-static int time_left_ms(weir_ctx *ctx, const sni *self)
-{
-    int64_t passed = weir_executor_now_ns(weir_ctx_executor(ctx)) - self->begun_ns;
-    int64_t left = self->tls->handshake_ms - passed / WEIR_MS(1);
-    return left > 0 ? (int)left : 1;
-}
-
 static void take_context(weir_ctx *ctx, sni *self, weir_tls_context *context)
 {
     if (context == NULL) {
@@ -94,8 +84,7 @@ static void take_context(weir_ctx *ctx, sni *self, weir_tls_context *context)
     }
     self->is_leaving = true;
     self->tls->context = weir_tls_context_retain(context);
-    if (self->tls->handshake_ms > 0)
-        self->tls->handshake_ms = time_left_ms(ctx, self);
+    weir__tls_wait_end(ctx, &self->wait, self->tls);
     int code = weir__tls_take_place(ctx, self->tls);
     if (code < 0)
         refuse(ctx, self, code, "no memory for TLS");
@@ -118,7 +107,8 @@ static void on_answer(weir_listener *listener, weir_future *future)
         sni *self = weir_ctx_state(ctx);
         self->asked = NULL;
         weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, true);
-        take_context(ctx, self, weir_future_value(future));
+        if (!self->decoder.is_over && weir_channel_is_open(weir_ctx_channel(ctx)))
+            take_context(ctx, self, weir_future_value(future));
     }
     weir_promise_release(asked->promise);
     weir_free(asked);
@@ -184,6 +174,14 @@ static void sni_on_read(weir_ctx *ctx, weir_msg *msg)
                                          self->hello.host[0] != '\0' ? self->hello.host : NULL));
 }
 
+/* Nobody behind it has got anything. Once the ClientHello is there, nothing more is awaited. */
+static void sni_on_read_complete(weir_ctx *ctx)
+{
+    const sni *self = weir_ctx_state(ctx);
+    if (!self->is_done && !self->decoder.is_over)
+        weir__tls_need_read(ctx);
+}
+
 static void sni_on_error(weir_ctx *ctx, const weir_error *error)
 {
     sni *self = weir_ctx_state(ctx);
@@ -198,19 +196,21 @@ static void sni_on_error(weir_ctx *ctx, const weir_error *error)
 
 static void on_time(weir_ctx_timer *timer, weir_ctx *ctx)
 {
-    sni *self = WEIR_CONTAINER(timer, sni, timer);
+    sni *self = WEIR_CONTAINER(timer, sni, wait.timer);
     self->is_done = true;
-    refuse(ctx, self, -ETIMEDOUT, "no ClientHello came in time");
+    refuse(ctx, self, -ETIMEDOUT,
+           self->asked != NULL ? "no certificate was chosen in time"
+                               : "no ClientHello came in time");
 }
 
 /* Life ----------------------------------------------------------------------------------------- */
 
 static void begin(weir_ctx *ctx, sni *self)
 {
-    self->begun_ns = weir_executor_now_ns(weir_ctx_executor(ctx));
-    if (self->tls->handshake_ms > 0 &&
-        weir_ctx_schedule(ctx, &self->timer, WEIR_MS(self->tls->handshake_ms)) < 0)
+    if (weir__tls_wait_begin(ctx, &self->wait, self->tls) < 0)
         refuse(ctx, self, -ENOMEM, "no memory for a timer");
+    else
+        weir__tls_need_read(ctx);
 }
 
 static void sni_on_active(weir_ctx *ctx)
@@ -252,12 +252,11 @@ static int set_up(sni *self, const weir_tls_sni *config)
     self->hosts = weir_tls_hosts_retain(config->hosts);
     self->choose = config->choose;
     self->arg = config->arg;
-    self->timer.fire = on_time;
+    self->wait.timer.fire = on_time;
     self->tls = weir__tls_config_copy(&tls);
     if (self->tls == NULL)
         return -ENOMEM;
-    if (self->tls->handshake_ms == 0)
-        self->tls->handshake_ms = HANDSHAKE_MS;
+    weir__tls_wait_init(self->tls);
     return 0;
 }
 
@@ -325,7 +324,7 @@ const weir_handler_type weir_tls_sni_handler = {
     .removed = sni_removed,
     .on_active = sni_on_active,
     .on_read = sni_on_read,
-    .on_read_complete = weir_decoder_on_read_complete,
+    .on_read_complete = sni_on_read_complete,
     .on_event = sni_on_event,
     .on_inactive = sni_on_inactive,
     .on_error = sni_on_error,
