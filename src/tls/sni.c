@@ -21,7 +21,8 @@ typedef struct sni sni;
 typedef struct question {
     weir_listener listener;
     weir_promise *promise;
-    weir_ctx *ctx; /* NULL: nobody wants to know any more */
+    weir_ctx *ctx;    /* NULL: nobody wants to know any more */
+    bool is_answered; /* but not used yet */
 } question;
 
 struct sni {
@@ -34,9 +35,10 @@ struct sni {
     weir_tls_hello hello;
     question *asked;
     weir_tls_wait wait;
-    bool is_done;      /* the ClientHello is there */
-    bool is_leaving;   /* TLS is about to take its place */
-    bool holds_active; /* on_active came, and has not gone on */
+    weir_ctx_timer settled; /* the channel has a loop again */
+    bool is_done;           /* the ClientHello is there */
+    bool is_leaving;        /* TLS is about to take its place */
+    bool holds_active;      /* on_active came, and has not gone on */
 };
 
 /* Refusing ------------------------------------------------------------------------------------- */
@@ -99,19 +101,50 @@ static void tell_active(weir_ctx *ctx, sni *self)
         weir_ctx_fire_active(ctx);
 }
 
+static void drop_question(question *asked)
+{
+    weir_promise_release(asked->promise); /* and with it the context, if that is not used */
+    weir_free(asked);
+}
+
+static void use_answer(weir_ctx *ctx, sni *self)
+{
+    question *asked = self->asked;
+    weir_channel *channel = weir_ctx_channel(ctx);
+    self->asked = NULL;
+    weir_channel_set_readable(channel, WEIR__TLS_REASON_READ, true);
+    if (!self->decoder.is_over && weir_channel_is_open(channel))
+        take_context(ctx, self, weir_future_value(weir_promise_future(asked->promise)));
+    drop_question(asked);
+}
+
+/* Between two loops no handler can take another's place: what is handed on would go past it. */
+static void use_answer_on_loop(weir_ctx *ctx, sni *self)
+{
+    const weir_channel *channel = weir_ctx_channel(ctx);
+    bool is_between = weir_channel_is_open(channel) && !weir_channel_is_active(channel);
+    int code = is_between ? weir_ctx_schedule(ctx, &self->settled, 0) : 0;
+    if (code < 0)
+        refuse(ctx, self, -ENOMEM, "no memory for a timer");
+    if (code < 0 || !is_between)
+        use_answer(ctx, self);
+}
+
+static void on_settled(weir_ctx_timer *timer, weir_ctx *ctx)
+{
+    sni *self = WEIR_CONTAINER(timer, sni, settled);
+    use_answer_on_loop(ctx, self);
+}
+
 static void on_answer(weir_listener *listener, weir_future *future)
 {
     question *asked = WEIR_CONTAINER(listener, question, listener);
-    weir_ctx *ctx = asked->ctx;
-    if (ctx != NULL) {
-        sni *self = weir_ctx_state(ctx);
-        self->asked = NULL;
-        weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, true);
-        if (!self->decoder.is_over && weir_channel_is_open(weir_ctx_channel(ctx)))
-            take_context(ctx, self, weir_future_value(future));
-    }
-    weir_promise_release(asked->promise);
-    weir_free(asked);
+    (void)future;
+    asked->is_answered = true;
+    if (asked->ctx != NULL)
+        use_answer_on_loop(asked->ctx, weir_ctx_state(asked->ctx));
+    else
+        drop_question(asked);
 }
 
 static void ask(weir_ctx *ctx, sni *self)
@@ -253,6 +286,7 @@ static int set_up(sni *self, const weir_tls_sni *config)
     self->choose = config->choose;
     self->arg = config->arg;
     self->wait.timer.fire = on_time;
+    self->settled.fire = on_settled;
     self->tls = weir__tls_config_copy(&tls);
     if (self->tls == NULL)
         return -ENOMEM;
@@ -273,14 +307,20 @@ static void sni_added(weir_ctx *ctx)
         begin(ctx, self);
 }
 
+static void forget_question(weir_ctx *ctx, sni *self)
+{
+    self->asked->ctx = NULL;
+    weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, true);
+    if (self->asked->is_answered)
+        drop_question(self->asked);
+    self->asked = NULL;
+}
+
 static void sni_removed(weir_ctx *ctx)
 {
     sni *self = weir_ctx_state(ctx);
-    if (self->asked != NULL) {
-        self->asked->ctx = NULL;
-        weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, true);
-    }
-    self->asked = NULL;
+    if (self->asked != NULL)
+        forget_question(ctx, self);
     weir__tls_hello_deinit(&self->hello);
     weir_tls_hosts_release(self->hosts);
     self->hosts = NULL;
