@@ -129,7 +129,8 @@ typedef struct weir_aggregator {
  * A start inside a message, and content outside of one, is refused with -EPROTO: on_error is told,
  * and the channel is closed. Behind a message that was too long a start may come without its last
  * part. The end of the stream inside a message is WEIR_EOF to on_error. When the handler is removed
- * inside one, what there is of it is dropped, and on_error told -ECANCELED.
+ * inside one, what there is of it is dropped, and on_error told -ECANCELED. A message that has
+ * begun before weir_event_switched is refused.
  */
 WEIR_API void weir_aggregator_removed(weir_ctx *ctx);
 WEIR_API void weir_aggregator_on_read(weir_ctx *ctx, weir_msg *msg);

@@ -360,8 +360,12 @@ typedef struct weir_attr_value {
 WEIR_API extern weir_msg weir_event_input_closed;
 
 /** What comes from now on is said in another way than what came before: a handler nearer to the
- * head has begun to decrypt it (STARTTLS). Whoever keeps bytes of before must not take them for
- * what follows; decoders close the channel then. Constant as well. */
+ * head has begun to decrypt it (STARTTLS). It is told on the loop when a handler whose type says
+ * is_switch has come to an active channel, before its `added`; one that takes the place of another
+ * such handler goes on with what that began, and nothing is told. Whoever keeps messages, bytes or
+ * the begin of something from before must not take them for what follows, and calls
+ * weir_ctx_refuse_switch; all of weir's handlers do, and so does the way to a handler with an
+ * executor of its own for what is on it. Constant as well. */
 WEIR_API extern weir_msg weir_event_switched;
 
 WEIR_END_DECLS

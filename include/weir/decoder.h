@@ -109,6 +109,10 @@ typedef struct weir_decoder_type {
     /* Passes a message on, instead of weir_ctx_fire_read, for a decoder that also makes events:
      * true when it was something that a read was asked for. NULL: all are. */
     bool (*give)(weir_ctx *ctx, weir_msg *msg);
+
+    /* Whether what comes next belongs to something that has begun, though no byte of that is left:
+     * the rest of a message that is skipped. Asked at weir_event_switched. NULL: it does not. */
+    bool (*is_inside)(const weir_ctx *ctx);
 } weir_decoder_type;
 
 #define WEIR_DECODER_MAX_MESSAGE ((size_t)1 << 20)

@@ -19,10 +19,11 @@ WEIR_BEGIN_DECLS
  * With auto_read everything is passed on as it comes, also what waits when it is switched on; and
  * when it is switched off in the middle, the rest waits.
  *
- * Nothing is dropped: what waits when the handler is removed is passed on then, and what waits when
- * the channel is closed is passed on before on_inactive. weir_event_input_closed comes behind the
- * last message. Without memory to keep a message this is told by on_error, and the channel is
- * closed: what came before that message is still passed on, nothing behind it.
+ * What waits at weir_event_switched is refused. Nothing else is dropped: what waits when the
+ * handler is removed is passed on then, and what waits when the channel is closed is passed on
+ * before on_inactive. weir_event_input_closed comes behind the last message. Without memory to keep
+ * a message this is told by on_error, and the channel is closed: what came before that message is
+ * still passed on, nothing behind it.
  */
 extern WEIR_API const weir_handler_type weir_flow_control_handler;
 

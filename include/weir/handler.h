@@ -39,6 +39,8 @@ typedef struct weir_handler_type {
     const char *name;  /* for logs, and for a handler that is added without a name */
     size_t state_size; /* of what weir_ctx_state returns */
     bool is_single;    /* it makes no sense twice in one pipeline: a second one is refused */
+    bool is_switch; /* when it comes to an active channel, what is read is said in another way from
+                       then on: see weir_event_switched */
 
     /* It came into the pipeline, and it left it: each once, `removed` also after an `added` that
      * failed. `added` waits until the channel is registered. */
@@ -171,6 +173,11 @@ WEIR_API void weir_ctx_shutdown(weir_ctx *ctx, weir_promise *promise);
  * written next would be taken for what is missing; but not for WEIR_ECLOSED, when that has
  * happened. */
 WEIR_API void weir_ctx_refuse_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise, int code);
+
+/** For a handler that hears weir_event_switched and has something left of what came before, which
+ * it has dropped: fails itself (weir_ctx_fail) with WEIR_ETLS_SWITCHED, saying what that was ("3
+ * messages"), and closes the channel. */
+WEIR_API void weir_ctx_refuse_switch(weir_ctx *ctx, const char *format, ...) WEIR_PRINTF(2, 3);
 WEIR_API void weir_ctx_close(weir_ctx *ctx, weir_promise *promise);
 WEIR_API void weir_ctx_deregister(weir_ctx *ctx, weir_promise *promise);
 

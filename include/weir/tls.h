@@ -75,9 +75,11 @@ typedef struct weir_tls {
  * they are in; those between the two hear of the outer.
  *
  * In the middle of a connection (STARTTLS) add it first, on the loop: a server behind the flush of
- * its answer, a client behind the server's. It tells the handlers behind by weir_event_switched,
- * and a decoder that has bytes left of what came before refuses them: somebody may have put them
- * there. When the handler is removed, it sends close_notify, and everything passes as it is.
+ * its answer, a client behind the server's. The handlers behind hear of weir_event_switched, and
+ * each that has something left of what came before refuses it with WEIR_ETLS_SWITCHED: somebody may
+ * have put it there. Whoever adds it from another executor than the loop must refuse himself what
+ * he gets until that event. When the handler is removed, it sends close_notify, and everything
+ * passes as it is.
  */
 extern WEIR_API const weir_handler_type weir_tls_handler;
 

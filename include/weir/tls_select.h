@@ -51,9 +51,10 @@ typedef struct weir_tls_sni {
  * Reads the ClientHello, in however many pieces and records it comes, finds the context for the
  * name in it, and puts a weir_tls_handler in its own place. Only then the handlers behind hear
  * that the channel is active; what is written before is refused with -ENOTCONN. What is no
- * ClientHello, or none that can be understood, is refused and never goes to any context. The
- * argument is copied, as for weir_tls_handler; handshake_ms counts from here. On the channel's loop
- * only, as the next but one.
+ * ClientHello, or none that can be understood, is refused and never goes to any context. Without
+ * auto_read it reads by itself until the ClientHello is there. The argument is copied, as for
+ * weir_tls_handler; handshake_ms counts from here, and an answer that comes behind it is not used.
+ * On the channel's loop only, as the next but one.
  */
 extern WEIR_API const weir_handler_type weir_tls_sni_handler;
 
@@ -82,9 +83,11 @@ extern WEIR_API const weir_handler_type weir_tls_protocol_handler;
 /** Plain and TLS on one port, for the time of a transition: if the first byte is that of a
  * handshake, a weir_tls_handler takes this one's place, else everything passes as it is. Only then
  * the handlers behind hear that the channel is active, so a server that speaks first waits until
- * the client has spoken; writes before are refused with -ENOTCONN. The argument is a weir_tls,
- * copied. Who must not be read must
- * not be let in without TLS: look for a session before anything secret is said. */
+ * the client has spoken; writes before are refused with -ENOTCONN. Without auto_read it reads by
+ * itself until it knows. Who says nothing for handshake_ms (0: 10 s; WEIR_OFF: he may) is refused
+ * with -ETIMEDOUT, and what is left of that time is for the handshake. The argument is a weir_tls,
+ * copied. Who must not be read must not be let in without TLS: look for a session before anything
+ * secret is said. */
 extern WEIR_API const weir_handler_type weir_tls_optional_handler;
 
 WEIR_END_DECLS

@@ -141,8 +141,10 @@ static int link_coming(weir_pipeline *pipeline, const change *what, weir_error *
                               weir__ctx_name(what->coming));
     int code = check_types(what->coming->type, what->has_leaving ? prev->prev : prev, prev->next,
                            error);
-    if (code == 0)
+    if (code == 0) {
+        what->coming->is_heir = what->has_leaving && prev->type->is_switch;
         link_between(prev, what->coming, prev->next);
+    }
     return code;
 }
 

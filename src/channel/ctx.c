@@ -75,10 +75,22 @@ void weir__ctx_copy_name(const weir_ctx *ctx, char *to, size_t size)
 
 /* Coming: on the loop -------------------------------------------------------------------------- */
 
+/* Nothing comes between: what the handlers behind it were about to pass on is refused. For one
+ * elsewhere it would be too late when it is told of its coming. */
+static void tell_switch(weir_ctx *ctx)
+{
+    weir_event event = { .kind = WEIR_EV_EVENT, .msg = &weir_event_switched };
+    if (ctx->type->is_switch && !ctx->is_heir && weir__channel_was_active(ctx->channel))
+        weir__event_pass(ctx, &event);
+}
+
 void weir__ctx_call_added(weir_ctx *ctx)
 {
     weir_error failure = { .code = 0 };
     weir_event event = { .kind = WEIR_EV_ADDED };
+    tell_switch(ctx);
+    if (ctx->state == WEIR_CTX_REMOVED)
+        return;
     if (ctx->is_elsewhere) {
         /* What is carried to it comes behind its `added`, so it can have events from now on. */
         ctx->state = WEIR_CTX_LIVE;

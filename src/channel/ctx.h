@@ -25,6 +25,7 @@ struct weir_ctx {
     bool is_listed;  /* can be found: under the lock */
     uint32_t serial; /* no other handler of the channel has it */
     bool owns_name;  /* it was renamed */
+    bool is_heir;    /* of a switch: those behind it know of that */
     bool in_error;   /* its executor's: on_error is running */
     bool is_resting; /* removed, and the turn in which that was is over */
     weir_channel *channel;

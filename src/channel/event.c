@@ -341,6 +341,17 @@ void weir_ctx_refuse_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise, 
     }
 }
 
+void weir_ctx_refuse_switch(weir_ctx *ctx, const char *format, ...)
+{
+    weir_error error;
+    va_list args;
+    va_start(args, format);
+    weir__error_set_args(&error, WEIR_ETLS_SWITCHED, "", format, args);
+    va_end(args);
+    weir_ctx_fail(ctx, error.code, "%s from before the switch", error.message);
+    weir_ctx_close(ctx, NULL);
+}
+
 void weir_ctx_bind(weir_ctx *ctx, const weir_address *local, weir_promise *promise)
 {
     if (local == NULL)

@@ -32,6 +32,7 @@ typedef struct weir_channel_extras {
     /* The loop's. */
     weir_list timers; /* of handlers */
     weir_pin *pins;
+    unsigned switching; /* weir_event_switched is on its way to a handler elsewhere, so often */
     _Atomic(int64_t) options[WEIR__CHANNEL_OPTIONS_END]; /* those without a place of their own */
     weir_option_value *child_options;                    /* for the channel's children */
     size_t child_option_count;

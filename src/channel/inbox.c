@@ -211,10 +211,10 @@ static void run_event(weir_channel *channel, weir_call *call)
     event_call *self = WEIR_CONTAINER(call, event_call, call);
     if (self->weight > 0)
         atomic_fetch_sub_explicit(&channel->inbox_bytes, self->weight, memory_order_relaxed);
-    if (self->from != NULL)
-        weir__event_pass(self->from, &self->event);
-    else
+    if (self->from == NULL)
         weir__event_enter(channel, &self->event);
+    else if (!weir__lane_refuses(self->from, &self->event))
+        weir__event_pass(self->from, &self->event);
     if (self->flushes)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });
     weir_promise_release(self->event.promise);

@@ -20,6 +20,9 @@
  *
  * Everything goes through two queues that keep the order, so the order of events holds. The list of
  * contexts is the loop's alone. A context stays until its last parcel is back.
+ *
+ * weir_event_switched has its place in that order, too. But the switch has been made when it sets
+ * out, so each message that is still before it, on either way, is refused.
  */
 
 void weir__lane_init(weir_lane *lane, weir_executor *executor)
@@ -128,6 +131,51 @@ static void end_channel(weir_ctx *ctx, int code)
     weir__channel_close_now(channel, NULL);
 }
 
+static bool is_switch(const weir_event *event)
+{
+    return event->kind == WEIR_EV_EVENT && event->msg == &weir_event_switched;
+}
+
+static void count_switching(weir_ctx *ctx, int step)
+{
+    weir__channel_extras(ctx->channel)->switching += (unsigned)step;
+    weir__ctx_lane(ctx)->switching += (unsigned)step;
+}
+
+/* The event is on its way to a handler, or to one before it. */
+static bool is_before_switch(const weir_ctx *ctx)
+{
+    const weir_channel_extras *extras = weir__channel_extras(ctx->channel);
+    if (extras->switching == 0)
+        return false;
+    while (ctx != NULL && (!ctx->is_elsewhere || weir__ctx_lane(ctx)->switching == 0))
+        ctx = ctx->prev;
+    return ctx != NULL;
+}
+
+/* As a handler does that keeps a message; what is behind it must not get further either. */
+static void refuse_switch(weir_ctx *ctx, weir_msg *msg)
+{
+    weir_error error;
+    weir_lane *lane = weir__ctx_lane(ctx);
+    weir_msg_release(msg);
+    if (lane->is_missing || weir__channel_is_closing(ctx->channel))
+        return;
+    lane->is_missing = true;
+    weir_error_set(&error, WEIR_ETLS_SWITCHED, ctx->type->name,
+                   "a message on its way to it or from it, from before the switch");
+    weir__event_pass(ctx, &(weir_event){ .kind = WEIR_EV_ERROR, .error = &error });
+    weir__event_pass(ctx, &(weir_event){ .kind = WEIR_OP_CLOSE });
+}
+
+bool weir__lane_refuses(weir_ctx *ctx, const weir_event *event)
+{
+    bool is_refused = event->kind == WEIR_EV_READ && is_before_switch(ctx);
+    if (is_refused)
+        refuse_switch(ctx, event->msg);
+    return is_refused;
+}
+
 /* The executor has ended, or there is no memory. What a handler was to see must not go past it
  * unseen, or it would wait for that for ever: the channel ends. But that it has ended goes on. */
 static void not_delivered(weir_ctx *ctx, const weir_event *event, int code)
@@ -184,13 +232,17 @@ static void come_back(weir_channel *channel, weir_call *call)
     weir_ctx *ctx = parcel->ctx;
     bool is_removal = parcel == &weir__ctx_lane(ctx)->removal;
     const weir_error *failure = (const weir_error *)parcel->room;
-    if (parcel->code < 0)
+    if (parcel->code == WEIR_ETLS_SWITCHED)
+        refuse_switch(ctx, parcel->event.msg);
+    else if (parcel->code < 0)
         not_delivered(ctx, &parcel->event, parcel->code);
-    else if (parcel->goes_on)
+    else if (parcel->goes_on && !weir__lane_refuses(ctx, &parcel->event))
         weir__event_pass(ctx, &parcel->event);
     else if (parcel->event.kind == WEIR_EV_ADDED && failure->code < 0)
         weir__ctx_added_failed(ctx, failure);
     weir_promise_release(parcel->event.promise);
+    if (is_switch(&parcel->event))
+        count_switching(ctx, -1);
     if (!is_removal)
         weir__free(parcel);
     count_away(ctx, -1);
@@ -201,9 +253,23 @@ static void come_back(weir_channel *channel, weir_call *call)
 
 /* On the executor ------------------------------------------------------------------------------ */
 
+/* It has set out before a switch that has been made since. Which the handler is just being called
+ * for when that happens is its own, but what it passes on then is refused on the loop. */
+static bool is_from_before(weir_lane *lane, const weir_event *event)
+{
+    if (is_switch(event))
+        atomic_fetch_sub_explicit(&lane->switches, 1, memory_order_relaxed);
+    return event->kind == WEIR_EV_READ &&
+           atomic_load_explicit(&lane->switches, memory_order_relaxed) > 0;
+}
+
 static void call_handler(weir_ctx *ctx, weir_parcel *parcel)
 {
     weir_lane *lane = weir__ctx_lane(ctx);
+    if (is_from_before(lane, &parcel->event)) {
+        parcel->code = WEIR_ETLS_SWITCHED;
+        return;
+    }
     switch (parcel->event.kind) {
     case WEIR_EV_ADDED:
         lane->failure = (weir_error *)parcel->room;
@@ -300,6 +366,10 @@ void weir__lane_send(weir_ctx *ctx, const weir_event *event)
         (weir_task){ .run = run_parcel, .dropped = drop_parcel, .name = ctx->type->name };
     weir__event_copy(&parcel->event, event, parcel->room);
     count_away(ctx, 1);
+    if (is_switch(event)) {
+        count_switching(ctx, 1);
+        atomic_fetch_add_explicit(&weir__ctx_lane(ctx)->switches, 1, memory_order_relaxed);
+    }
     weir_channel_retain(ctx->channel);
     int code = weir__executor_post_always(weir__ctx_lane(ctx)->executor, &parcel->task);
     if (code < 0) {

@@ -21,8 +21,12 @@ typedef struct weir_lane {
     weir_executor *executor;
 
     /* The loop's. */
-    unsigned away;   /* parcels that are not back */
-    bool is_missing; /* a message did not get there, so those behind it must not either */
+    unsigned away;      /* parcels that are not back */
+    unsigned switching; /* with weir_event_switched, among them */
+    bool is_missing;    /* a message did not get there, so those behind it must not either */
+
+    /* Both have it: how many of the latter have not got there. */
+    _Atomic(unsigned) switches;
 
     /* The executor's. */
     bool is_adding, is_failed, is_removed;
@@ -59,6 +63,10 @@ void weir__lane_send(weir_ctx *ctx, const weir_event *event);
 /* Sends an event on with what the handler of a context is being called for: false when that cannot
  * be. On its executor. */
 bool weir__lane_goes_on(weir_ctx *ctx, const weir_event *event);
+
+/* A message that a handler elsewhere passes on, but which is from before a switch that has not come
+ * past it: true, and it is released and the channel closed. On the loop. */
+bool weir__lane_refuses(weir_ctx *ctx, const weir_event *event);
 
 /* The executor of a group that serves a channel: NULL without memory. On the loop, or before the
  * channel has one. */

@@ -509,17 +509,24 @@ static size_t undecoded(const weir_decoder *decoder)
     return self != NULL ? left + weir_buf_readable(self->fresh) - self->lent : left;
 }
 
+static bool is_inside(const weir_ctx *ctx, const weir_decoder *decoder)
+{
+    return decoder->type->is_inside != NULL && decoder->type->is_inside(ctx);
+}
+
 static void refuse_to_switch(weir_ctx *ctx, weir_decoder *decoder)
 {
     size_t left = undecoded(decoder);
-    if (left == 0 || decoder->is_over)
+    if (decoder->is_over || (left == 0 && !is_inside(ctx, decoder)))
         return;
     decoder->is_over = true;
     weir__cumulation_drop(&decoder->later);
     if (decoder->pass == NULL)
         weir__cumulation_drop(&decoder->kept);
-    weir_ctx_fail(ctx, WEIR_ETLS_SWITCHED, "%zu bytes from before the switch", left);
-    weir_ctx_close(ctx, NULL);
+    if (left > 0)
+        weir_ctx_refuse_switch(ctx, "%zu bytes", left);
+    else
+        weir_ctx_refuse_switch(ctx, "the begin of a message");
 }
 
 void weir_decoder_on_event(weir_ctx *ctx, weir_msg *event)

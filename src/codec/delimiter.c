@@ -186,7 +186,17 @@ static weir_decoded decode_last(weir_ctx *ctx, weir_buf *in, weir_msg **out)
 
 /* The handlers --------------------------------------------------------------------------------- */
 
-static const weir_decoder_type type = { .decode = decode, .decode_last = decode_last };
+static bool is_inside(const weir_ctx *ctx)
+{
+    const delimiter_decoder *self = weir_ctx_state(ctx);
+    return self->is_skipping;
+}
+
+static const weir_decoder_type type = {
+    .decode = decode,
+    .decode_last = decode_last,
+    .is_inside = is_inside,
+};
 
 static bool has_good_ends(const delimiter_decoder *self)
 {

@@ -143,9 +143,19 @@ static weir_decoded decode_last(weir_ctx *ctx, weir_buf *in, weir_msg **out)
     return decoded;
 }
 
+static bool is_inside(const weir_ctx *ctx)
+{
+    const json_decoder *self = weir_ctx_state(ctx);
+    return self->is_in_array;
+}
+
 static void json_added(weir_ctx *ctx)
 {
-    static const weir_decoder_type type = { .decode = decode, .decode_last = decode_last };
+    static const weir_decoder_type type = {
+        .decode = decode,
+        .decode_last = decode_last,
+        .is_inside = is_inside,
+    };
     const weir_json *config = weir_ctx_arg(ctx);
     weir_decoder *decoder = weir_ctx_state(ctx);
     weir_decoder_init(decoder, &type);

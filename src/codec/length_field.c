@@ -110,9 +110,19 @@ static void begin(length_field_decoder *self, const weir_length_field *config)
     weir_decoder_set_max_message(&self->decoder, config->max_frame);
 }
 
+static bool is_inside(const weir_ctx *ctx)
+{
+    const length_field_decoder *self = weir_ctx_state(ctx);
+    return weir__frame_is_skipping(&self->frame);
+}
+
 static void decoder_added(weir_ctx *ctx)
 {
-    static const weir_decoder_type type = { .decode = decode, .decode_last = decode_last };
+    static const weir_decoder_type type = {
+        .decode = decode,
+        .decode_last = decode_last,
+        .is_inside = is_inside,
+    };
     length_field_decoder *self = weir_ctx_state(ctx);
     const weir_length_field *config = weir_ctx_arg(ctx);
     weir_decoder_init(&self->decoder, &type);

@@ -300,6 +300,8 @@ static void decoder_on_event(weir_ctx *ctx, weir_msg *event)
         end_once(ctx, self);
     if (event == &weir_event_input_closed && self->decoder.is_over)
         weir_msg_release(event);
+    else if (event == &weir_event_switched)
+        weir_decoder_on_event(ctx, event);
     else
         weir_ctx_fire_event(ctx, event);
 }

@@ -147,10 +147,20 @@ static void end_stream(weir_ctx *ctx)
     self->is_refused = true;
 }
 
+static void refuse_to_switch(weir_ctx *ctx, utf8_handler *self)
+{
+    if (self->is_refused || weir_utf8_is_whole(&self->text))
+        return;
+    self->is_refused = true;
+    weir_ctx_refuse_switch(ctx, "the begin of a character");
+}
+
 static void utf8_on_event(weir_ctx *ctx, weir_msg *event)
 {
     if (event == &weir_event_input_closed)
         end_stream(ctx);
+    else if (event == &weir_event_switched)
+        refuse_to_switch(ctx, weir_ctx_state(ctx));
     weir_ctx_fire_event(ctx, event);
 }
 

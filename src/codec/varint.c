@@ -64,9 +64,19 @@ static weir_decoded decode_last(weir_ctx *ctx, weir_buf *in, weir_msg **out)
                : decode(ctx, in, out);
 }
 
+static bool is_inside(const weir_ctx *ctx)
+{
+    const varint_decoder *self = weir_ctx_state(ctx);
+    return weir__frame_is_skipping(&self->frame);
+}
+
 static void decoder_added(weir_ctx *ctx)
 {
-    static const weir_decoder_type type = { .decode = decode, .decode_last = decode_last };
+    static const weir_decoder_type type = {
+        .decode = decode,
+        .decode_last = decode_last,
+        .is_inside = is_inside,
+    };
     const weir_varint *config = weir_ctx_arg(ctx);
     weir_decoder *decoder = weir_ctx_state(ctx);
     weir_decoder_init(decoder, &type);

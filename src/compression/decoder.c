@@ -311,9 +311,22 @@ static void decoder_on_writability(weir_ctx *ctx)
     weir_ctx_fire_writability(ctx);
 }
 
+/* Inside of a stream it has taken bytes, too, and how it understands what follows depends on them.
+ */
+static void refuse_to_switch(weir_ctx *ctx, decoder *self)
+{
+    if (self->is_over || (!has_rest(self) && weir_decompressor_finish(self->engine, NULL) == 0))
+        return;
+    self->is_over = true;
+    drop_rest(self);
+    weir_ctx_refuse_switch(ctx, "compressed bytes");
+}
+
 static void decoder_on_event(weir_ctx *ctx, weir_msg *event)
 {
     decoder *self = weir_ctx_state(ctx);
+    if (event == &weir_event_switched)
+        refuse_to_switch(ctx, self);
     if (event != &weir_event_input_closed || self->is_over) {
         weir_ctx_fire_event(ctx, event);
         return;

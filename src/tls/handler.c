@@ -195,10 +195,7 @@ static void tls_added(weir_ctx *ctx)
         give_up(ctx, self, &error);
         return;
     }
-    if (!weir_channel_is_active(weir_ctx_channel(ctx)))
-        return;
-    weir_ctx_fire_event(ctx, &weir_event_switched);
-    if (self->phase == WEIR_TLS_WAITING)
+    if (weir_channel_is_active(weir_ctx_channel(ctx)))
         begin(ctx, self);
 }
 
@@ -255,6 +252,7 @@ static void tls_on_inactive(weir_ctx *ctx)
 
 const weir_handler_type weir_tls_handler = {
     .name = "tls",
+    .is_switch = true,
     .state_size = sizeof(weir_tls_connection),
     .added = tls_added,
     .removed = tls_removed,

@@ -10,19 +10,48 @@
 typedef struct optional {
     weir_tls *tls;     /* NULL: it is decided */
     bool holds_active; /* on_active came, and has not gone on */
+    bool is_refused;
+    weir_tls_wait wait;
 } optional;
+
+static void refuse(weir_ctx *ctx, optional *self, int code, const char *message)
+{
+    self->is_refused = true;
+    weir_ctx_fail(ctx, code, "%s", message);
+    weir_ctx_close(ctx, NULL);
+}
+
+static void on_time(weir_ctx_timer *timer, weir_ctx *ctx)
+{
+    refuse(ctx, WEIR_CONTAINER(timer, optional, wait.timer), -ETIMEDOUT,
+           "nothing came in time that says whether it is TLS");
+}
+
+static void begin(weir_ctx *ctx, optional *self)
+{
+    if (weir__tls_wait_begin(ctx, &self->wait, self->tls) < 0)
+        refuse(ctx, self, -ENOMEM, "no memory for a timer");
+    else
+        weir__tls_need_read(ctx);
+}
 
 static void optional_added(weir_ctx *ctx)
 {
     optional *self = weir_ctx_state(ctx);
     const weir_tls *config = weir_ctx_arg(ctx);
     int code = weir__tls_is_on_loop(ctx) ? 0 : -EINVAL;
-    if (config == NULL || config->context == NULL)
+    if (config == NULL || config->context == NULL || config->handshake_ms < WEIR_OFF)
         code = -EINVAL;
     if (code == 0 && (self->tls = weir__tls_config_copy(config)) == NULL)
         code = -ENOMEM;
-    if (code < 0)
+    if (code < 0) {
         weir__tls_give_up(ctx, code, "TLS needs a weir_tls with a context, and the channel's loop");
+        return;
+    }
+    weir__tls_wait_init(self->tls);
+    self->wait.timer.fire = on_time;
+    if (weir_channel_is_active(weir_ctx_channel(ctx)))
+        begin(ctx, self);
 }
 
 static void tell_active(weir_ctx *ctx, optional *self)
@@ -46,6 +75,7 @@ static void optional_on_active(weir_ctx *ctx)
 {
     optional *self = weir_ctx_state(ctx);
     self->holds_active = true;
+    begin(ctx, self);
 }
 
 static void optional_on_inactive(weir_ctx *ctx)
@@ -63,6 +93,14 @@ static void optional_on_event(weir_ctx *ctx, weir_msg *event)
     weir_ctx_fire_event(ctx, event);
 }
 
+/* Nobody behind it has got anything. */
+static void optional_on_read_complete(weir_ctx *ctx)
+{
+    const optional *self = weir_ctx_state(ctx);
+    if (!self->is_refused)
+        weir__tls_need_read(ctx);
+}
+
 static void optional_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     optional *self = weir_ctx_state(ctx);
@@ -72,11 +110,12 @@ static void optional_on_read(weir_ctx *ctx, weir_msg *msg)
         weir_ctx_fire_read(ctx, msg);
         return;
     }
-    if (weir_buf_get_u8(buf, weir_buf_reader(buf), &first) < 0) {
+    if (self->is_refused || weir_buf_get_u8(buf, weir_buf_reader(buf), &first) < 0) {
         weir_msg_release(msg); /* an empty one says nothing */
         return;
     }
     int code = 0;
+    weir__tls_wait_end(ctx, &self->wait, self->tls);
     if (first == WEIR__TLS_HANDSHAKE)
         code = weir__tls_take_place(ctx, self->tls);
     else
@@ -86,17 +125,18 @@ static void optional_on_read(weir_ctx *ctx, weir_msg *msg)
         return;
     }
     weir_msg_release(msg);
-    weir_ctx_fail(ctx, code, "TLS cannot be added: %s", weir_error_text(code));
-    weir_ctx_close(ctx, NULL);
+    refuse(ctx, self, code, "TLS cannot be added");
 }
 
 const weir_handler_type weir_tls_optional_handler = {
     .name = "tls or not",
+    .is_switch = true,
     .state_size = sizeof(optional),
     .added = optional_added,
     .removed = optional_removed,
     .on_active = optional_on_active,
     .on_read = optional_on_read,
+    .on_read_complete = optional_on_read_complete,
     .on_event = optional_on_event,
     .on_inactive = optional_on_inactive,
     .write = weir__tls_refuse_write,

@@ -27,6 +27,36 @@ void weir__tls_config_free(weir_tls *config)
     weir_free(config);
 }
 
+void weir__tls_wait_init(weir_tls *config)
+{
+    if (config->handshake_ms == 0)
+        config->handshake_ms = WEIR__TLS_HANDSHAKE_MS;
+}
+
+int weir__tls_wait_begin(weir_ctx *ctx, weir_tls_wait *wait, const weir_tls *config)
+{
+    wait->begun_ns = weir_executor_now_ns(weir_ctx_executor(ctx));
+    if (config->handshake_ms <= 0)
+        return 0;
+    return weir_ctx_schedule(ctx, &wait->timer, WEIR_MS(config->handshake_ms)) < 0 ? -ENOMEM : 0;
+}
+
+void weir__tls_wait_end(weir_ctx *ctx, const weir_tls_wait *wait, weir_tls *config)
+{
+    int64_t passed = weir_executor_now_ns(weir_ctx_executor(ctx)) - wait->begun_ns;
+    int64_t left = config->handshake_ms - passed / WEIR_MS(1);
+    if (config->handshake_ms > 0)
+        config->handshake_ms = left > 0 ? (int)left : 1;
+}
+
+void weir__tls_need_read(weir_ctx *ctx)
+{
+    int64_t reads_by_itself = 1;
+    weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_AUTO_READ, &reads_by_itself);
+    if (!reads_by_itself)
+        weir_ctx_read(ctx);
+}
+
 bool weir__tls_is_on_loop(const weir_ctx *ctx)
 {
     weir_loop *loop = weir_channel_loop(weir_ctx_channel(ctx));

@@ -6,6 +6,25 @@
 #include <weir/tls.h>
 
 #define WEIR__TLS_REASON_READ 3 /* of weir_channel_set_readable */
+#define WEIR__TLS_HANDSHAKE_MS 10000
+
+/* How long they may wait, for it is a part of the time for the handshake. */
+typedef struct weir_tls_wait {
+    int64_t begun_ns;
+    weir_ctx_timer timer; /* its `fire` is set by who has it */
+} weir_tls_wait;
+
+/* handshake_ms of the config is 0 no more, but what that stands for. */
+void weir__tls_wait_init(weir_tls *config);
+
+/* The channel is active. 0, or -ENOMEM. */
+int weir__tls_wait_begin(weir_ctx *ctx, weir_tls_wait *wait, const weir_tls *config);
+
+/* It is over: what is left of the time is for TLS. */
+void weir__tls_wait_end(weir_ctx *ctx, const weir_tls_wait *wait, weir_tls *config);
+
+/* Without auto_read nobody else knows that something is awaited. */
+void weir__tls_need_read(weir_ctx *ctx);
 
 /* A copy of what the handler was added with, which keeps its context, if it has one; NULL: no
  * memory. */

@@ -11,7 +11,6 @@
 
 #include <errno.h>
 
-#define HANDSHAKE_MS 10000
 #define MAX_HELLO 16384
 #define MOST_HELLO 65536
 #define MOST_RACED ((size_t)2 << 20) /* while somebody chooses, nothing is read */
@@ -22,7 +21,8 @@ typedef struct sni sni;
 typedef struct question {
     weir_listener listener;
     weir_promise *promise;
-    weir_ctx *ctx; /* NULL: nobody wants to know any more */
+    weir_ctx *ctx;    /* NULL: nobody wants to know any more */
+    bool is_answered; /* but not used yet */
 } question;
 
 struct sni {
@@ -34,11 +34,11 @@ struct sni {
     size_t max_hello;
     weir_tls_hello hello;
     question *asked;
-    int64_t begun_ns;
-    weir_ctx_timer timer;
-    bool is_done;      /* the ClientHello is there */
-    bool is_leaving;   /* TLS is about to take its place */
-    bool holds_active; /* on_active came, and has not gone on */
+    weir_tls_wait wait;
+    weir_ctx_timer settled; /* the channel has a loop again */
+    bool is_done;           /* the ClientHello is there */
+    bool is_leaving;        /* TLS is about to take its place */
+    bool holds_active;      /* on_active came, and has not gone on */
 };
 
 /* Refusing ------------------------------------------------------------------------------------- */
@@ -78,14 +78,6 @@ static void refuse_name(weir_ctx *ctx, sni *self)
 
 /* Choosing ------------------------------------------------------------------------------------- */
 
-/* What is left of the time for the handshake. */
-static int time_left_ms(weir_ctx *ctx, const sni *self)
-{
-    int64_t passed = weir_executor_now_ns(weir_ctx_executor(ctx)) - self->begun_ns;
-    int64_t left = self->tls->handshake_ms - passed / WEIR_MS(1);
-    return left > 0 ? (int)left : 1;
-}
-
 static void take_context(weir_ctx *ctx, sni *self, weir_tls_context *context)
 {
     if (context == NULL) {
@@ -94,8 +86,7 @@ static void take_context(weir_ctx *ctx, sni *self, weir_tls_context *context)
     }
     self->is_leaving = true;
     self->tls->context = weir_tls_context_retain(context);
-    if (self->tls->handshake_ms > 0)
-        self->tls->handshake_ms = time_left_ms(ctx, self);
+    weir__tls_wait_end(ctx, &self->wait, self->tls);
     int code = weir__tls_take_place(ctx, self->tls);
     if (code < 0)
         refuse(ctx, self, code, "no memory for TLS");
@@ -110,18 +101,50 @@ static void tell_active(weir_ctx *ctx, sni *self)
         weir_ctx_fire_active(ctx);
 }
 
+static void drop_question(question *asked)
+{
+    weir_promise_release(asked->promise); /* and with it the context, if that is not used */
+    weir_free(asked);
+}
+
+static void use_answer(weir_ctx *ctx, sni *self)
+{
+    question *asked = self->asked;
+    weir_channel *channel = weir_ctx_channel(ctx);
+    self->asked = NULL;
+    weir_channel_set_readable(channel, WEIR__TLS_REASON_READ, true);
+    if (!self->decoder.is_over && weir_channel_is_open(channel))
+        take_context(ctx, self, weir_future_value(weir_promise_future(asked->promise)));
+    drop_question(asked);
+}
+
+/* Between two loops no handler can take another's place: what is handed on would go past it. */
+static void use_answer_on_loop(weir_ctx *ctx, sni *self)
+{
+    const weir_channel *channel = weir_ctx_channel(ctx);
+    bool is_between = weir_channel_is_open(channel) && !weir_channel_is_active(channel);
+    int code = is_between ? weir_ctx_schedule(ctx, &self->settled, 0) : 0;
+    if (code < 0)
+        refuse(ctx, self, -ENOMEM, "no memory for a timer");
+    if (code < 0 || !is_between)
+        use_answer(ctx, self);
+}
+
+static void on_settled(weir_ctx_timer *timer, weir_ctx *ctx)
+{
+    sni *self = WEIR_CONTAINER(timer, sni, settled);
+    use_answer_on_loop(ctx, self);
+}
+
 static void on_answer(weir_listener *listener, weir_future *future)
 {
     question *asked = WEIR_CONTAINER(listener, question, listener);
-    weir_ctx *ctx = asked->ctx;
-    if (ctx != NULL) {
-        sni *self = weir_ctx_state(ctx);
-        self->asked = NULL;
-        weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, true);
-        take_context(ctx, self, weir_future_value(future));
-    }
-    weir_promise_release(asked->promise);
-    weir_free(asked);
+    (void)future;
+    asked->is_answered = true;
+    if (asked->ctx != NULL)
+        use_answer_on_loop(asked->ctx, weir_ctx_state(asked->ctx));
+    else
+        drop_question(asked);
 }
 
 static void ask(weir_ctx *ctx, sni *self)
@@ -184,6 +207,14 @@ static void sni_on_read(weir_ctx *ctx, weir_msg *msg)
                                          self->hello.host[0] != '\0' ? self->hello.host : NULL));
 }
 
+/* Nobody behind it has got anything. Once the ClientHello is there, nothing more is awaited. */
+static void sni_on_read_complete(weir_ctx *ctx)
+{
+    const sni *self = weir_ctx_state(ctx);
+    if (!self->is_done && !self->decoder.is_over)
+        weir__tls_need_read(ctx);
+}
+
 static void sni_on_error(weir_ctx *ctx, const weir_error *error)
 {
     sni *self = weir_ctx_state(ctx);
@@ -198,19 +229,21 @@ static void sni_on_error(weir_ctx *ctx, const weir_error *error)
 
 static void on_time(weir_ctx_timer *timer, weir_ctx *ctx)
 {
-    sni *self = WEIR_CONTAINER(timer, sni, timer);
+    sni *self = WEIR_CONTAINER(timer, sni, wait.timer);
     self->is_done = true;
-    refuse(ctx, self, -ETIMEDOUT, "no ClientHello came in time");
+    refuse(ctx, self, -ETIMEDOUT,
+           self->asked != NULL ? "no certificate was chosen in time"
+                               : "no ClientHello came in time");
 }
 
 /* Life ----------------------------------------------------------------------------------------- */
 
 static void begin(weir_ctx *ctx, sni *self)
 {
-    self->begun_ns = weir_executor_now_ns(weir_ctx_executor(ctx));
-    if (self->tls->handshake_ms > 0 &&
-        weir_ctx_schedule(ctx, &self->timer, WEIR_MS(self->tls->handshake_ms)) < 0)
+    if (weir__tls_wait_begin(ctx, &self->wait, self->tls) < 0)
         refuse(ctx, self, -ENOMEM, "no memory for a timer");
+    else
+        weir__tls_need_read(ctx);
 }
 
 static void sni_on_active(weir_ctx *ctx)
@@ -252,12 +285,12 @@ static int set_up(sni *self, const weir_tls_sni *config)
     self->hosts = weir_tls_hosts_retain(config->hosts);
     self->choose = config->choose;
     self->arg = config->arg;
-    self->timer.fire = on_time;
+    self->wait.timer.fire = on_time;
+    self->settled.fire = on_settled;
     self->tls = weir__tls_config_copy(&tls);
     if (self->tls == NULL)
         return -ENOMEM;
-    if (self->tls->handshake_ms == 0)
-        self->tls->handshake_ms = HANDSHAKE_MS;
+    weir__tls_wait_init(self->tls);
     return 0;
 }
 
@@ -274,14 +307,20 @@ static void sni_added(weir_ctx *ctx)
         begin(ctx, self);
 }
 
+static void forget_question(weir_ctx *ctx, sni *self)
+{
+    self->asked->ctx = NULL;
+    weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, true);
+    if (self->asked->is_answered)
+        drop_question(self->asked);
+    self->asked = NULL;
+}
+
 static void sni_removed(weir_ctx *ctx)
 {
     sni *self = weir_ctx_state(ctx);
-    if (self->asked != NULL) {
-        self->asked->ctx = NULL;
-        weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, true);
-    }
-    self->asked = NULL;
+    if (self->asked != NULL)
+        forget_question(ctx, self);
     weir__tls_hello_deinit(&self->hello);
     weir_tls_hosts_release(self->hosts);
     self->hosts = NULL;
@@ -305,7 +344,7 @@ static void sni_on_event(weir_ctx *ctx, weir_msg *event)
     if (event == &weir_event_input_closed)
         end(ctx, weir_ctx_state(ctx));
     else
-        weir_ctx_fire_event(ctx, event);
+        weir_decoder_on_event(ctx, event);
 }
 
 static void sni_on_inactive(weir_ctx *ctx)
@@ -319,12 +358,13 @@ static void sni_on_inactive(weir_ctx *ctx)
 
 const weir_handler_type weir_tls_sni_handler = {
     .name = "tls sni",
+    .is_switch = true,
     .state_size = sizeof(sni),
     .added = sni_added,
     .removed = sni_removed,
     .on_active = sni_on_active,
     .on_read = sni_on_read,
-    .on_read_complete = weir_decoder_on_read_complete,
+    .on_read_complete = sni_on_read_complete,
     .on_event = sni_on_event,
     .on_inactive = sni_on_inactive,
     .on_error = sni_on_error,

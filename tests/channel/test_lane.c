@@ -53,6 +53,7 @@ typedef struct spy {
     scene *scene;
     const char *name;
     bool fails_added, fails_reads, answers, closes, leaves;
+    bool switches;         /* once, as who starts TLS */
     weir_promise *promise; /* of what it writes or closes */
     weir_ctx *ctx;
 } spy;
@@ -109,6 +110,8 @@ static void spy_on_unregistered(weir_ctx *ctx)
     weir_ctx_fire_unregistered(ctx);
 }
 
+static const weir_handler_type switching = { .name = "switch", .is_switch = true };
+
 static void spy_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     spy *self = note_msg(ctx, "read", msg);
@@ -121,6 +124,9 @@ static void spy_on_read(weir_ctx *ctx, weir_msg *msg)
         note(self->scene, "leaves:%s,%s ", first == 0 ? "0" : weir_error_name(first),
              weir_error_name(second));
     }
+    if (self->switches)
+        weir_pipeline_add_first(weir_ctx_pipeline(ctx), NULL, &switching, NULL);
+    self->switches = false;
     if (self->fails_reads)
         weir_ctx_fail(ctx, -EBADMSG, "dislikes it");
     if (self->closes)
@@ -130,7 +136,10 @@ static void spy_on_read(weir_ctx *ctx, weir_msg *msg)
 
 static void spy_on_event(weir_ctx *ctx, weir_msg *event)
 {
-    note_msg(ctx, "event", event);
+    if (event == &weir_event_switched)
+        note_ctx(ctx, "switched");
+    else
+        note_msg(ctx, "event", event);
     weir_ctx_fire_event(ctx, event);
 }
 
@@ -389,6 +398,123 @@ static void two_lanes_in_a_row_lead_back_to_the_loop(void **state)
     step(&self, 1);
     expect_log(&self, "two:read1 two:read2 last:read1 last:read2 ");
     expect_through(&self, "1 2 ");
+    scene_end(&self);
+}
+
+/* Switches ------------------------------------------------------------------------------------- */
+
+/* The switch is behind the first message; what was behind that is from before. */
+static void what_comes_back_behind_a_switch_is_refused(void **state)
+{
+    (void)state;
+    scene self;
+    spy lane = { 0 }, last = { .switches = true };
+    scene_begin(&self);
+    add(&self, &lane, "lane", 0);
+    add(&self, &last, "last", -1);
+    pump(&self);
+    self.log[0] = '\0';
+    feed(&self, 1, 3);
+    step(&self, 0);
+    expect_log(&self, "lane:read1 lane:read2 lane:read3 last:read1 last:error "
+                      "(spy,WEIR_ETLS_SWITCHED) ");
+    expect_true(&self, !weir_channel_is_open(weir_embedded_channel(self.embedded)));
+    pump(&self);
+    expect_of(&self, "last", "switched inactive unregistered removed ");
+    expect_through(&self, "1 ");
+    weir_embedded_take_error(self.embedded, NULL);
+    scene_end(&self);
+}
+
+/* Nor does the handler get what it has not got before. */
+static void what_is_on_its_way_there_at_a_switch_is_refused(void **state)
+{
+    (void)state;
+    scene self;
+    spy lane = { 0 }, last = { 0 };
+    scene_begin(&self);
+    add(&self, &lane, "lane", 0);
+    add(&self, &last, "last", -1);
+    pump(&self);
+    self.log[0] = '\0';
+    feed(&self, 1, 2);
+    weir_pipeline_add_first(self.pipeline, NULL, &switching, NULL);
+    feed(&self, 3, 3);
+    step(&self, 0);
+    expect_log(&self, "lane:switched lane:read3 last:error (spy,WEIR_ETLS_SWITCHED) "
+                      "last:switched last:read3 ");
+    expect_true(&self, !weir_channel_is_open(weir_embedded_channel(self.embedded)));
+    weir_embedded_take_error(self.embedded, NULL);
+    pump(&self);
+    expect_through(&self, "3 ");
+    scene_end(&self);
+}
+
+/* The event is in the first lane, the message behind the second. */
+static void a_switch_before_two_lanes_is_one_for_both(void **state)
+{
+    (void)state;
+    scene self;
+    spy one = { 0 }, two = { 0 }, last = { .switches = true };
+    scene_begin(&self);
+    add(&self, &one, "one", 0);
+    add(&self, &two, "two", 1);
+    add(&self, &last, "last", -1);
+    pump(&self);
+    self.log[0] = '\0';
+    feed(&self, 1, 2);
+    step(&self, 0);
+    step(&self, 1);
+    expect_log(&self, "one:read1 one:read2 two:read1 two:read2 last:read1 last:error "
+                      "(spy,WEIR_ETLS_SWITCHED) ");
+    pump(&self); /* the close goes through a lane as well */
+    expect_true(&self, !weir_channel_is_open(weir_embedded_channel(self.embedded)));
+    weir_embedded_take_error(self.embedded, NULL);
+    expect_through(&self, "1 ");
+    scene_end(&self);
+}
+
+static void what_comes_behind_a_switch_goes_through_lanes(void **state)
+{
+    (void)state;
+    scene self;
+    spy one = { 0 }, two = { 0 }, last = { .switches = true };
+    scene_begin(&self);
+    add(&self, &one, "one", 0);
+    add(&self, &two, "two", 1);
+    add(&self, &last, "last", -1);
+    pump(&self);
+    self.log[0] = '\0';
+    feed(&self, 1, 1);
+    step(&self, 0);
+    step(&self, 1);
+    feed(&self, 2, 2); /* the event is in the first lane */
+    step(&self, 0);
+    feed(&self, 3, 3); /* in the second */
+    pump(&self);
+    feed(&self, 4, 4);
+    pump(&self);
+    expect_of(&self, "one", "read1 switched read2 read3 read4 ");
+    expect_of(&self, "two", "read1 switched read2 read3 read4 ");
+    expect_of(&self, "last", "read1 switched read2 read3 read4 ");
+    expect_through(&self, "1 2 3 4 ");
+    scene_end(&self);
+}
+
+/* Those behind it hear of it before they can pass on anything more. */
+static void a_switch_that_is_elsewhere_itself_is_told_at_once(void **state)
+{
+    (void)state;
+    scene self;
+    spy last = { 0 };
+    scene_begin(&self);
+    add(&self, &last, "last", -1);
+    self.log[0] = '\0';
+    weir_handler_config config = { .type = &switching, .place = WEIR_PLACE_FIRST };
+    config.group = self.groups[0];
+    assert_int_equal(weir_pipeline_add(self.pipeline, &config, NULL), 0);
+    weir_embedded_run(self.embedded);
+    expect_log(&self, "last:added last:switched ");
     scene_end(&self);
 }
 
@@ -1592,6 +1718,11 @@ int main(void)
         weir_case(a_flush_does_not_overtake_the_write_before_it),
         weir_case(the_end_of_a_batch_does_not_overtake_its_reads),
         weir_case(two_lanes_in_a_row_lead_back_to_the_loop),
+        weir_case(what_comes_back_behind_a_switch_is_refused),
+        weir_case(what_is_on_its_way_there_at_a_switch_is_refused),
+        weir_case(a_switch_before_two_lanes_is_one_for_both),
+        weir_case(what_comes_behind_a_switch_goes_through_lanes),
+        weir_case(a_switch_that_is_elsewhere_itself_is_told_at_once),
         weir_case(a_channels_handlers_of_one_group_share_an_executor_and_channels_do_not),
         weir_case(added_and_removed_run_once_on_the_executor),
         weir_case(an_added_that_fails_takes_the_handler_out_and_raises_the_error),

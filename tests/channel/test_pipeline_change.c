@@ -313,6 +313,51 @@ static void changes_from_outside_keep_their_order(void **state)
 }
 
 /* No event comes between the new handler and the old one's going. */
+static const weir_handler_type spy_switch = { .name = "switch", .is_switch = true, SPY_MOST };
+
+static void a_switch_is_told_behind_it_before_it_is_added(void **state)
+{
+    (void)state;
+    spy_entry entries[] = {
+        { "a", &spy, NULL }, { "s", &spy_switch, NULL }, { "b", &spy, NULL }, { 0 }
+    };
+    weir_embedded *embedded = spy_open_unregistered(entries);
+    weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
+    spy_register(embedded);
+    assert_trace("a.added s.added b.added a.on_registered s.on_registered b.on_registered "
+                 "a.on_active s.on_active b.on_active"); /* there was nothing before */
+    assert_int_equal(weir_pipeline_add_before(pipeline, "b", "t", &spy_switch, NULL), 0);
+    weir_embedded_run(embedded);
+    assert_trace("b.on_event t.added");
+    assert_int_equal(weir_pipeline_replace(pipeline, "s", "heir", &spy_switch, NULL), 0);
+    weir_embedded_run(embedded);
+    assert_trace("heir.added s.removed");
+    assert_int_equal(weir_pipeline_replace(pipeline, "a", "u", &spy_switch, NULL), 0);
+    weir_embedded_run(embedded);
+    assert_trace("heir.on_event t.on_event b.on_event u.added a.removed");
+    spy_end(embedded);
+}
+
+static void remove_switch(weir_ctx *ctx)
+{
+    weir_pipeline_remove(weir_ctx_pipeline(ctx), "s");
+}
+
+static void a_switch_may_go_when_it_is_told(void **state)
+{
+    (void)state;
+    spy_act removing = { .at = "on_event", .act = remove_switch };
+    spy_entry entries[] = { { "a", &spy, &removing }, { 0 } };
+    weir_embedded *embedded = spy_open(entries);
+    weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
+    spy_forget();
+    assert_int_equal(weir_pipeline_add_first(pipeline, "s", &spy_switch, NULL), 0);
+    weir_embedded_run(embedded);
+    assert_trace("a.on_event"); /* who has not come need not go */
+    spy_expect_names(pipeline, "a");
+    spy_end(embedded);
+}
+
 static void replacing_from_outside(void **state)
 {
     (void)state;
@@ -758,6 +803,8 @@ int main(void)
         weir_case(handlers_can_be_found),
         weir_case(names_are_cut_at_every_size),
         weir_case(replacing_adds_then_removes),
+        weir_case(a_switch_is_told_behind_it_before_it_is_added),
+        weir_case(a_switch_may_go_when_it_is_told),
         weir_case(replacing_from_outside),
         weir_case(names_from_outside_are_taken_at_once),
         weir_case(changes_from_outside_keep_their_order),

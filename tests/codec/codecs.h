@@ -89,6 +89,15 @@ static inline void codec_expect_error(weir_embedded *embedded, int code, const c
     assert_string_equal(error.message, text);
 }
 
+/* From now on things are said in another way, as TLS does it. */
+static inline void codec_switch(weir_embedded *embedded)
+{
+    static const weir_handler_type switching = { .name = "switch", .is_switch = true };
+    assert_int_equal(
+        weir_pipeline_add_first(weir_embedded_pipeline(embedded), NULL, &switching, NULL), 0);
+    weir_embedded_run(embedded);
+}
+
 /* Takes the codec out when it hears of an error. */
 static inline void codec_remover_on_error(weir_ctx *ctx, const weir_error *error)
 {

@@ -619,6 +619,29 @@ static void the_removal_inside_a_message_is_told(void **state)
     codec_end(embedded);
 }
 
+static void the_begin_of_a_message_ends_at_a_switch(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) { /* outside, begun, inside, skipping the rest */
+        post office = { .limits = { 4, WEIR_AGGREGATOR_SKIP, 0 } };
+        weir_embedded *embedded = open_post(&office);
+        if (kind == 0)
+            feed(embedded, WEIR_PART_ALL, "abc");
+        else
+            feed(embedded, WEIR_PART_START, kind == 1 ? "" : kind == 2 ? "abc" : "abcde");
+        codec_switch(embedded);
+        assert_int_equal(weir_channel_is_open(weir_embedded_channel(embedded)), kind == 0);
+        if (kind > 0)
+            codec_expect_error(embedded, WEIR_ETLS_SWITCHED,
+                               "the begin of a message from before the switch");
+        else
+            expect_letter(embedded, "abc", false);
+        assert_false(weir_embedded_take_error(embedded, NULL));
+        expect_nothing(embedded);
+        codec_end(embedded);
+    }
+}
+
 static void what_cannot_be_put_together_is_told(void **state)
 {
     (void)state;
@@ -948,6 +971,7 @@ int main(void)
         weir_case(parts_that_do_not_fit_are_refused),
         weir_case(the_end_inside_a_message_is_told),
         weir_case(the_removal_inside_a_message_is_told),
+        weir_case(the_begin_of_a_message_ends_at_a_switch),
         weir_case(what_cannot_be_put_together_is_told),
         weir_case(everything_is_allowed_in_the_callbacks),
         weir_case(everything_is_allowed_to_who_gets_it),

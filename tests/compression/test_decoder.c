@@ -544,6 +544,34 @@ static void the_end_of_the_input_is_told_behind_the_rest(void **state)
     }
 }
 
+/* Whether nobody wants it yet, or the rest of it has not come. */
+static void what_is_left_at_a_switch_is_refused(void **state)
+{
+    (void)state;
+    FOR_EACH_FORMAT(format)
+    {
+        for (int kind = 0; kind < 3; kind++) {
+            bytes from = words(400000), small = compressed(format, &from);
+            reader self = { .config.format = format, .stops_after = kind == 1 };
+            weir_embedded *embedded = begin(&self);
+            size_t length = kind == 2 ? small.length - 1 : small.length;
+            assert_int_equal(weir_embedded_write_inbound_bytes(embedded, small.at, length), 0);
+            size_t got = self.got.length;
+            codec_switch(embedded);
+            assert_int_equal(is_open(embedded), kind == 0);
+            if (kind > 0)
+                codec_expect_error(embedded, WEIR_ETLS_SWITCHED,
+                                   "compressed bytes from before the switch");
+            assert_false(weir_embedded_take_error(embedded, NULL));
+            assert_int_equal(self.got.length, got);
+            codec_end(embedded);
+            bytes_free(&small);
+            bytes_free(&from);
+            bytes_free(&self.got);
+        }
+    }
+}
+
 static void a_close_in_the_middle_is_no_harm(void **state)
 {
     (void)state;
@@ -668,6 +696,7 @@ int main(void)
         weir_case(reads_inside_reads_do_not_nest),
         weir_case(the_rest_comes_when_the_connection_is_closed),
         weir_case(the_end_of_the_input_is_told_behind_the_rest),
+        weir_case(what_is_left_at_a_switch_is_refused),
         weir_case(a_close_in_the_middle_is_no_harm),
         weir_case(removed_in_the_middle_it_hands_on_the_rest),
         weir_case(without_memory_it_is_told_and_closed),

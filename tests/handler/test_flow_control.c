@@ -12,8 +12,8 @@
 
 /*
  * What the handler behind it hears, as letters: the bytes of messages, '|' for on_read_complete,
- * '#' for the end of the input, '.' for on_inactive, '!' for an error. And what it does when it
- * hears one of them.
+ * '#' for the end of the input, '~' for a switch, '.' for on_inactive, '!' for an error. And what
+ * it does when it hears one of them.
  */
 typedef struct world {
     weir_group *group; /* of the flow control, NULL: the loop */
@@ -56,6 +56,8 @@ static void on_event(weir_ctx *ctx, weir_msg *event)
 {
     if (event == &weir_event_input_closed)
         hear(ctx, '#');
+    else if (event == &weir_event_switched)
+        hear(ctx, '~');
     weir_ctx_fire_event(ctx, event);
 }
 
@@ -186,6 +188,12 @@ static void act_auto(weir_ctx *ctx)
 static void act_no_auto(weir_ctx *ctx)
 {
     set_auto_read(weir_ctx_channel(ctx), false);
+}
+
+static void act_switch(weir_ctx *ctx)
+{
+    static const weir_handler_type switching = { .name = "switch", .is_switch = true };
+    assert_int_equal(weir_pipeline_add_first(weir_ctx_pipeline(ctx), NULL, &switching, NULL), 0);
 }
 
 /* One for each --------------------------------------------------------------------------------- */
@@ -453,6 +461,25 @@ static void what_waits_at_the_close_is_not_lost(void **state)
 }
 
 /* Without memory: an error, and nothing behind the gap. */
+/* As STARTTLS does: who asks for it finds nothing that was said before. */
+static void what_waits_at_a_switch_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *input, *heard;
+    } rows[] = { { "a", "a~|" }, { "ab", "a!~|." }, { "abcd", "a!~|." } };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        world self = { .when = 'a', .act = act_switch, .times = 1 };
+        weir_embedded *embedded = begin(&self, false);
+        ask(&self);
+        receive(&self, rows[i].input);
+        ask(&self);
+        expect(&self, rows[i].heard);
+        assert_int_equal(weir_channel_is_open(weir_embedded_channel(embedded)), i == 0);
+        end(&self);
+    }
+}
+
 static void every_call_may_fail_once(void **state)
 {
     (void)state;
@@ -507,6 +534,7 @@ int main(void)
         weir_case(who_is_removed_passes_the_read_on),
         weir_case(the_end_of_the_input_comes_behind_what_waits),
         weir_case(what_waits_at_the_close_is_not_lost),
+        weir_case(what_waits_at_a_switch_is_refused),
         weir_case(every_call_may_fail_once),
         weir_case(it_can_have_an_executor_of_its_own),
     };

@@ -117,18 +117,32 @@ static void the_protocol_makes_up_the_pipeline(void **state)
 
 /* TLS or not ----------------------------------------------------------------------------------- */
 
-static weir_embedded *optional_begin(pair_end *end, notes *seen, bool half)
+static weir_embedded *optional_open(pair_end *end, notes *seen)
 {
-    *end = (pair_end){ .tls.context = pair_server_context(NULL),
-                       .first = &weir_tls_optional_handler,
-                       .last = &noting,
-                       .last_arg = seen,
-                       .allows_half_closure = half };
+    end->tls.context = pair_server_context(NULL);
+    end->first = &weir_tls_optional_handler;
     end->first_arg = &end->tls;
+    end->last = &noting;
+    end->last_arg = seen;
     weir_embedded_config config = { .init = pair_init, .arg = end };
     assert_int_equal(weir_embedded_new(&end->embedded, &config, NULL), 0);
     assert_string_equal(seen->text, "");
     return end->embedded;
+}
+
+static weir_embedded *optional_begin(pair_end *end, notes *seen, bool half)
+{
+    *end = (pair_end){ .allows_half_closure = half };
+    return optional_open(end, seen);
+}
+
+static weir_embedded *optional_begin_how(pair_end *end, notes *seen, int handshake_ms,
+                                         bool is_auto_read)
+{
+    *end = (pair_end){ .tls.handshake_ms = handshake_ms,
+                       .option = { WEIR_OPTION_AUTO_READ, is_auto_read },
+                       .has_option = true };
+    return optional_open(end, seen);
 }
 
 static void optional_end(pair_end *end)
@@ -152,7 +166,7 @@ static void tls_is_recognised(void **state)
     char heard[16];
     pair_heard(&end, heard, sizeof heard);
     assert_string_equal(heard, "hello");
-    assert_non_null(strstr(seen.text, "active session read "));
+    assert_string_equal(seen.text, "active session read ");
     weir_embedded_close(embedded);
     raw_end(&client);
     optional_end(&end);
@@ -199,6 +213,74 @@ static void who_says_nothing_is_not_heard_of(void **state)
     }
 }
 
+static void who_says_nothing_has_his_time(void **state)
+{
+    static const struct {
+        int handshake_ms, ends_ms;
+    } rows[] = { { 0, 10000 }, { 300, 300 }, { WEIR_OFF, 0 } };
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        notes seen = { 0 };
+        pair_end end;
+        weir_embedded *embedded = optional_begin_how(&end, &seen, rows[i].handshake_ms, true);
+        int ms = rows[i].ends_ms > 0 ? rows[i].ends_ms : 1000000;
+        weir_embedded_advance(embedded, WEIR_MS(ms - 1));
+        weir_embedded_write_inbound_bytes(embedded, "", 0); /* is nothing, too */
+        assert_true(weir_channel_is_open(weir_embedded_channel(embedded)));
+        weir_embedded_advance(embedded, WEIR_MS(1));
+        assert_int_equal(weir_channel_is_open(weir_embedded_channel(embedded)),
+                         rows[i].ends_ms == 0);
+        if (rows[i].ends_ms > 0)
+            pair_expect_error(&end, -ETIMEDOUT);
+        assert_string_equal(seen.text, "");
+        optional_end(&end);
+    }
+}
+
+/* But plain text takes as long as it likes. */
+static void what_is_left_of_the_time_is_for_the_handshake(void **state)
+{
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        notes seen = { 0 };
+        pair_end end;
+        weir_embedded *embedded = optional_begin_how(&end, &seen, 1000, true);
+        weir_embedded_advance(embedded, WEIR_MS(600));
+        weir_embedded_write_inbound_bytes(embedded, plain ? "G" : "\x16", 1);
+        weir_embedded_advance(embedded, WEIR_MS(399));
+        assert_true(weir_channel_is_open(weir_embedded_channel(embedded)));
+        weir_embedded_advance(embedded, WEIR_MS(1));
+        if (!plain)
+            pair_expect_error(&end, -ETIMEDOUT);
+        assert_int_equal(weir_channel_is_open(weir_embedded_channel(embedded)), plain);
+        while (weir_embedded_inbound_count(embedded) > 0)
+            weir_msg_release(weir_embedded_read_inbound(embedded));
+        optional_end(&end);
+    }
+}
+
+static void without_auto_read_it_reads_until_it_knows(void **state)
+{
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        notes seen = { 0 };
+        pair_end end;
+        weir_embedded *embedded = optional_begin_how(&end, &seen, 0, false);
+        assert_true(weir_embedded_is_reading(embedded));
+        weir_embedded_write_inbound_bytes(embedded, "", 0);
+        assert_true(weir_embedded_is_reading(embedded));
+        weir_embedded_write_inbound_bytes(embedded, plain ? "G" : "\x16", 1);
+        assert_int_equal(weir_embedded_is_reading(embedded), !plain); /* TLS knows what it needs */
+        assert_string_equal(seen.text, plain ? "active read " : "active ");
+        while (weir_embedded_inbound_count(embedded) > 0)
+            weir_msg_release(weir_embedded_read_inbound(embedded));
+        weir_embedded_close(embedded);
+        while (weir_embedded_take_error(embedded, NULL)) /* a handshake has begun */
+            ;
+        optional_end(&end);
+    }
+}
+
 static void nothing_is_written_before(void **state)
 {
     notes seen = { 0 };
@@ -235,6 +317,9 @@ int main(void)
         weir_case(tls_is_recognised),
         weir_case(plain_text_passes),
         weir_case(who_says_nothing_is_not_heard_of),
+        weir_case(who_says_nothing_has_his_time),
+        weir_case(what_is_left_of_the_time_is_for_the_handshake),
+        weir_case(without_auto_read_it_reads_until_it_knows),
         weir_case(nothing_is_written_before),
         weir_case(it_needs_a_context),
     };

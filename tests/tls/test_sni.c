@@ -148,9 +148,10 @@ typedef struct duel {
     weir_tls_sni sni;
     seen seen;
     raw client;
+    int reads; /* of add_counted */
 } duel;
 
-static duel *duel_begin(const weir_tls_sni *sni, const char *host)
+static duel *duel_begin_how(const weir_tls_sni *sni, const char *host, weir_init_fn init)
 {
     static duel self;
     memset(&self, 0, sizeof self);
@@ -159,12 +160,19 @@ static duel *duel_begin(const weir_tls_sni *sni, const char *host)
                               .first_arg = &self.sni,
                               .last = &seeing,
                               .last_arg = &self.seen };
-    weir_embedded_config config = { .init = pair_init, .arg = &self.server };
+    weir_embedded_config config = { .init = init,
+                                    .arg = init == pair_init ? (void *)&self.server
+                                                             : (void *)&self };
     assert_int_equal(weir_embedded_new(&self.server.embedded, &config, NULL), 0);
     raw_begin(&self.client, self.server.embedded, false, 0);
     if (host != NULL)
         SSL_set_tlsext_host_name(self.client.ssl, host);
     return &self;
+}
+
+static duel *duel_begin(const weir_tls_sni *sni, const char *host)
+{
+    return duel_begin_how(sni, host, pair_init);
 }
 
 static void duel_end(duel *self)
@@ -182,6 +190,7 @@ static void assert_shown(duel *self, size_t which)
     assert_true(SSL_is_init_finished(self->client.ssl));
     assert_int_equal(self->seen.actives, 1);
     assert_int_equal(self->seen.sessions, 1);
+    assert_int_equal(self->seen.events, 1); /* it has not switched to TLS, it began with it */
 }
 
 static void each_name_has_its_certificate(void **state)
@@ -344,6 +353,43 @@ static void a_config_must_make_sense(void **state)
     expect_no_handler(&(weir_tls_sni){ .hosts = without, .tls.handshake_ms = -2 });
 }
 
+/* Somebody is asked. */
+typedef struct chooser {
+    weir_promise *asked;
+    char host[64];
+    int times;
+} chooser;
+
+static void choose_later(weir_channel *channel, const char *host, weir_promise *promise, void *arg)
+{
+    chooser *self = arg;
+    (void)channel;
+    self->asked = weir_promise_retain(promise);
+    self->times++;
+    snprintf(self->host, sizeof self->host, "%s", host != NULL ? host : "-");
+}
+
+static void release_context(void *context)
+{
+    weir_tls_context_release(context);
+}
+
+static void choose_now(weir_channel *channel, const char *host, weir_promise *promise, void *arg)
+{
+    choose_later(channel, host, promise, arg);
+    weir_promise_succeed(promise, weir_tls_context_retain(contexts[1]), release_context);
+}
+
+static void answer(chooser *self, weir_tls_context *context)
+{
+    if (context == NULL)
+        weir_promise_fail(self->asked, WEIR_ENONAME);
+    else
+        weir_promise_succeed(self->asked, weir_tls_context_retain(context), release_context);
+    weir_promise_release(self->asked);
+    self->asked = NULL;
+}
+
 static void the_time_counts_from_the_begin(void **state)
 {
     hello whole;
@@ -363,6 +409,52 @@ static void the_time_counts_from_the_begin(void **state)
     assert_int_equal(weir_embedded_check(self->server.embedded), 0);
     weir_embedded_advance(self->server.embedded, WEIR_MS(1));
     pair_expect_error(&self->server, -ETIMEDOUT);
+    duel_end(self);
+}
+
+/* How often it reads, whoever asks for it. */
+static void count_read(weir_ctx *ctx)
+{
+    ++*(int *)weir_ctx_arg(ctx);
+    weir_ctx_read(ctx);
+}
+
+static const weir_handler_type counting = { .name = "counting", .read = count_read };
+
+static int add_counted(weir_channel *channel, void *arg)
+{
+    duel *self = arg;
+    weir_channel_set_option(channel, WEIR_OPTION_AUTO_READ, 0, NULL);
+    int code = weir_pipeline_add_last(weir_channel_pipeline(channel), NULL, &counting,
+                                      &self->reads);
+    return code < 0 ? code : pair_init(channel, &self->server);
+}
+
+static void without_auto_read_it_reads_until_the_hello_is_there(void **state)
+{
+    chooser by = { 0 };
+    duel *self = duel_begin_how(&(weir_tls_sni){ .choose = choose_later, .arg = &by }, "a.org",
+                                add_counted);
+    weir_embedded *embedded = self->server.embedded;
+    hello whole;
+    (void)state;
+    assert_true(weir_embedded_is_reading(embedded));
+    assert_int_equal(self->reads, 1);
+    SSL_do_handshake(self->client.ssl);
+    whole.length = (size_t)BIO_read(SSL_get_wbio(self->client.ssl), whole.bytes,
+                                    sizeof whole.bytes);
+    for (size_t i = 0; i < 2; i++) {
+        weir_embedded_write_inbound_bytes(embedded, whole.bytes + i, 1);
+        assert_true(weir_embedded_is_reading(embedded));
+        assert_int_equal(self->reads, 2 + i);
+    }
+    weir_embedded_write_inbound_bytes(embedded, whole.bytes + 2, whole.length - 2);
+    assert_int_equal(by.times, 1);
+    assert_int_equal(self->reads, 3); /* now it waits for something else */
+    answer(&by, contexts[0]);
+    weir_embedded_run(embedded);
+    raw_carry(&self->client);
+    assert_shown(self, 0);
     duel_end(self);
 }
 
@@ -400,43 +492,7 @@ static void an_end_before_the_hello_is_told(void **state)
     }
 }
 
-/* Choosing ------------------------------------------------------------------------------------- */
-
-typedef struct chooser {
-    weir_promise *asked;
-    char host[64];
-    int times;
-} chooser;
-
-static void choose_later(weir_channel *channel, const char *host, weir_promise *promise, void *arg)
-{
-    chooser *self = arg;
-    (void)channel;
-    self->asked = weir_promise_retain(promise);
-    self->times++;
-    snprintf(self->host, sizeof self->host, "%s", host != NULL ? host : "-");
-}
-
-static void release_context(void *context)
-{
-    weir_tls_context_release(context);
-}
-
-static void choose_now(weir_channel *channel, const char *host, weir_promise *promise, void *arg)
-{
-    choose_later(channel, host, promise, arg);
-    weir_promise_succeed(promise, weir_tls_context_retain(contexts[1]), release_context);
-}
-
-static void answer(chooser *self, weir_tls_context *context)
-{
-    if (context == NULL)
-        weir_promise_fail(self->asked, WEIR_ENONAME);
-    else
-        weir_promise_succeed(self->asked, weir_tls_context_retain(context), release_context);
-    weir_promise_release(self->asked);
-    self->asked = NULL;
-}
+/* Choosing ------------------------------------------------------------------------------------ */
 
 static void somebody_may_choose_at_once(void **state)
 {
@@ -513,6 +569,33 @@ static void an_answer_may_come_too_late(void **state)
     }
 }
 
+/* Who hears that it is refused answers then, when the channel is not closed yet. */
+static void answering_on_error(weir_ctx *ctx, const weir_error *error)
+{
+    answer(weir_ctx_arg(ctx), contexts[0]);
+    weir_ctx_fire_error(ctx, error);
+}
+
+static const weir_handler_type answering = { .name = "answering", .on_error = answering_on_error };
+
+static void an_answer_behind_a_refusal_is_not_used(void **state)
+{
+    chooser by = { 0 };
+    duel *self = duel_begin(&(weir_tls_sni){ .choose = choose_later, .arg = &by }, "a.org");
+    weir_embedded *embedded = self->server.embedded;
+    weir_channel *channel = weir_embedded_channel(embedded);
+    (void)state;
+    weir_pipeline_add_last(weir_channel_pipeline(channel), NULL, &answering, &by);
+    raw_carry(&self->client);
+    weir_embedded_advance(embedded, WEIR_SECONDS(10));
+    assert_null(by.asked);
+    assert_null(weir_tls_handshake(channel)); /* there was never any TLS */
+    assert_int_equal(self->seen.actives, 0);
+    pair_expect_error(&self->server, -ETIMEDOUT);
+    assert_false(weir_embedded_take_error(embedded, NULL));
+    duel_end(self);
+}
+
 /* Of one name first, and then of another: the context was chosen by the first. */
 static void the_name_may_not_change_on_the_way(void **state)
 {
@@ -546,12 +629,14 @@ int main(void)
         weir_case(a_hello_has_its_limit),
         weir_case(a_config_must_make_sense),
         weir_case(the_time_counts_from_the_begin),
+        weir_case(without_auto_read_it_reads_until_the_hello_is_there),
         weir_case(nothing_is_written_before),
         weir_case(an_end_before_the_hello_is_told),
         weir_case(somebody_may_choose_at_once),
         weir_case(somebody_may_choose_later),
         weir_case(somebody_may_refuse),
         weir_case(an_answer_may_come_too_late),
+        weir_case(an_answer_behind_a_refusal_is_not_used),
         weir_case(the_name_may_not_change_on_the_way),
     };
     return cmocka_run_group_tests(tests, begin, end);

@@ -66,7 +66,9 @@ int town_init_child(weir_channel *channel, void *arg)
     town *self = arg;
     if (self->linger_ms > 0)
         weir_channel_set_option(channel, WEIR_OPTION_LINGER_MS, self->linger_ms, NULL);
-    int code = add_layers(self, channel, &self->tls);
+    int code = self->sni != NULL ? weir_pipeline_add_last(weir_channel_pipeline(channel), "tls",
+                                                          &weir_tls_sni_handler, self->sni)
+                                 : add_layers(self, channel, &self->tls);
     if (code == 0)
         code = weir_pipeline_add_last(weir_channel_pipeline(channel), "echo", &echoes, self);
     weir_channel_release(atomic_exchange(&self->accepted, weir_channel_retain(channel)));

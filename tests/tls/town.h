@@ -8,6 +8,7 @@
 #include "bootstrap/servers.h"
 
 #include <weir/client.h>
+#include <weir/tls_select.h>
 
 /* Where TLS computes. */
 typedef enum place {
@@ -22,6 +23,7 @@ typedef struct town {
     weir_tls_context *contexts[2]; /* the server's and the client's */
     weir_tls tls;                  /* the server's */
     place place;
+    weir_tls_sni *sni; /* how the server finds its context; NULL: it has it in `tls` */
     bool is_double;    /* TLS in TLS, on both sides */
     int64_t linger_ms; /* of accepted connections; 0: as always */
     char address[64];
