@@ -180,7 +180,8 @@ WEIR_API int weir_channel_set_water_marks(weir_channel *channel, size_t low_byte
                                           size_t high_bytes);
 
 /** A reason of the user's own, 1 to 31, against writing, or not any more; 31 is that of
- * weir_traffic_handler and 30 that of weir_tls_handler, where there is one. -EINVAL for another
+ * weir_traffic_handler and 30 that of weir_tls_handler, where there is one: the only one that
+ * pause_when_unwritable does not count, for a handshake needs what is read. -EINVAL for another
  * number. */
 WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable);
 

@@ -25,8 +25,10 @@ enum {
     WEIR__PAUSE_LAST = 16,      /* the next three are users' own */
 };
 
-/* The reason of the water marks among those against writing. */
+/* The reason of the water marks among those against writing, and those that pause reading: all but
+ * the one of writes that wait for a handshake, which ends by what is read. */
 #define WEIR__UNWRITABLE 1u
+#define WEIR__PAUSING (~(1u << 30))
 
 struct weir_channel {
     /* Set once. */

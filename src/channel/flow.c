@@ -355,6 +355,12 @@ static void queue_writability(weir_channel *channel)
     weir__channel_queue_notice(channel, &channel->writability);
 }
 
+static bool pauses_reading(const weir_channel *channel)
+{
+    uint32_t reasons = atomic_load_explicit(&channel->unwritable, memory_order_relaxed);
+    return channel->pauses_when_unwritable && (reasons & WEIR__PAUSING) != 0;
+}
+
 void weir__channel_weigh(weir_channel *channel)
 {
     size_t bytes = weir__outbound_bytes(&channel->outbound);
@@ -364,8 +370,7 @@ void weir__channel_weigh(weir_channel *channel)
         atomic_fetch_and_explicit(&channel->unwritable, ~WEIR__UNWRITABLE, memory_order_relaxed);
     bool is_paused = channel->pauses & WEIR__PAUSE_UNWRITABLE;
     if (is_paused || channel->pauses_when_unwritable)
-        weir__channel_set_pause(channel, WEIR__PAUSE_UNWRITABLE,
-                                channel->pauses_when_unwritable && is_unwritable(channel));
+        weir__channel_set_pause(channel, WEIR__PAUSE_UNWRITABLE, pauses_reading(channel));
     if (channel->is_told_unwritable != is_unwritable(channel))
         queue_writability(channel);
 }
@@ -389,7 +394,7 @@ int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_wr
         before = atomic_fetch_or_explicit(&channel->unwritable, bit, memory_order_relaxed);
         now = before | bit;
     }
-    if ((before == 0) == (now == 0))
+    if (!before == !now && !(before & WEIR__PAUSING) == !(now & WEIR__PAUSING))
         return 0; /* others decide */
     weir_owner owner = weir__channel_owner(channel);
     if (owner == WEIR_OWNER_ME)

@@ -374,6 +374,30 @@ static void what_waits_makes_it_unwritable(void **state)
     pair_finish(&both);
 }
 
+/* What waits for the handshake makes the channel unwritable, and the handshake waits for reads. */
+static void much_that_waits_does_not_keep_the_handshake_from_reading(void **state)
+{
+    static const char much[70000];
+    pair both = { 0 };
+    (void)state;
+    pair_begin_with(&both, WEIR_OPTION_PAUSE_WHEN_UNWRITABLE, 1);
+    weir_channel *channel = weir_embedded_channel(both.server.embedded);
+    weir_promise *promise = pair_write(&both.server, much, sizeof much);
+    weir_embedded_flush(both.server.embedded);
+    assert_false(weir_channel_is_writable(channel));
+    assert_true(weir_embedded_is_reading(both.server.embedded));
+    weir_channel_set_writable(channel, 5, false);
+    weir_embedded_run(both.server.embedded);
+    assert_false(weir_embedded_is_reading(both.server.embedded)); /* others still count */
+    weir_channel_set_writable(channel, 5, true);
+    weir_embedded_run(both.server.embedded);
+    assert_true(weir_embedded_is_reading(both.server.embedded));
+    pair_shake(&both);
+    assert_int_equal(pair_code_of(promise), 0);
+    assert_true(weir_channel_is_writable(channel));
+    pair_finish(&both);
+}
+
 /* Reading by hand ------------------------------------------------------------------------------ */
 
 static void the_handshake_reads_by_itself(void **state)
@@ -955,6 +979,7 @@ int main(void)
         weir_case(a_close_ends_what_waits),
         weir_case(what_is_no_buffer_is_refused),
         weir_case(what_waits_makes_it_unwritable),
+        weir_case(much_that_waits_does_not_keep_the_handshake_from_reading),
         weir_case(the_handshake_reads_by_itself),
         weir_case(one_direction_ends_before_the_other),
         weir_case(a_shutdown_waits_for_the_handshake),
