@@ -54,7 +54,11 @@ typedef struct weir_tls {
  * Writes: buffers, others are refused with -EOPNOTSUPP (for files there is
  * weir_file_bytes_handler). They wait for a flush, and small ones of one flush share a record.
  * A promise is completed when the last byte of its write was sent, encrypted; it can be cancelled
- * until the flush. A shutdown sends close_notify, which says that this is really the end, and FIN.
+ * until the flush. max_outbound_bytes counts what is queued encrypted, so it refuses a write
+ * (WEIR_ELIMIT) that would be too much with what encryption adds, at most 2 % and a few bytes;
+ * nothing of it is encrypted then. When a handler nearer to the head refuses what is encrypted, or
+ * others have filled the queue meanwhile, the connection ends with that error: the other side could
+ * not decrypt what comes behind the gap. A shutdown sends close_notify, which says that this is really the end, and FIN.
  * A close does that, too, and waits for the other side's close_notify, at most for close_ms, before
  * the connection goes.
  *

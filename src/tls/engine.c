@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OVERHEAD 32 /* of a record: 5 before it, up to 25 behind */
-
 struct weir_tls_engine {
     SSL *ssl;
     weir_tls_context *context;
@@ -372,7 +370,7 @@ weir_tls_step weir__tls_engine_encrypt(weir_tls_engine *engine, const void *byte
     size_t written, all = length + more;
     if (engine->has_failed)
         return fail_again(error);
-    engine->room = all + (all / WEIR__TLS_PLAIN_MOST + 1) * OVERHEAD;
+    engine->room = all + (all / WEIR__TLS_PLAIN_MOST + 1) * WEIR__TLS_OVERHEAD;
     begin(engine, NULL, 0);
     if (length == 0 || SSL_write_ex(engine->ssl, bytes, length, &written) == 1)
         return WEIR_TLS_STEP_MORE;

@@ -141,9 +141,20 @@ void weir__tls_start_output(weir_ctx *ctx, weir_tls_connection *self)
 
 /* Writes --------------------------------------------------------------------------------------- */
 
+/* Also when it is encrypted: what is refused then would be a gap, which ends the connection. */
+static bool has_room(weir_ctx *ctx, const weir_tls_connection *self, size_t bytes)
+{
+    weir_channel *channel = weir_ctx_channel(ctx);
+    weir_channel_stats stats;
+    int64_t most = 0;
+    weir_channel_get_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES, &most);
+    weir_channel_get_stats(channel, &stats);
+    size_t writes = weir__tls_writes_count(&self->writes) + 1;
+    return stats.pending_bytes + weir__tls_sealed_most(bytes, writes) <= (uint64_t)most;
+}
+
 static int check_write(weir_ctx *ctx, const weir_tls_connection *self, const weir_buf *buf)
 {
-    int64_t most = (int64_t)self->max_waiting;
     if (self->phase == WEIR_TLS_OVER || self->is_closing)
         return WEIR_ECLOSED;
     if (self->is_output_ended || self->is_ending)
@@ -151,9 +162,9 @@ static int check_write(weir_ctx *ctx, const weir_tls_connection *self, const wei
     if (buf == NULL)
         return -EOPNOTSUPP;
     size_t bytes = weir_buf_readable(buf) + self->writes.bytes;
-    if (self->phase == WEIR_TLS_OPEN && bytes > self->max_waiting)
-        weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_MAX_OUTBOUND_BYTES, &most);
-    return bytes > (uint64_t)most ? WEIR_ELIMIT : 0;
+    if (self->phase != WEIR_TLS_OPEN && bytes > self->max_waiting)
+        return WEIR_ELIMIT;
+    return has_room(ctx, self, bytes) ? 0 : WEIR_ELIMIT;
 }
 
 void weir__tls_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
