@@ -186,7 +186,8 @@ WEIR_API int weir_channel_set_water_marks(weir_channel *channel, size_t low_byte
 WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable);
 
 /** The same against reading, 1 to 3: while there is one, nothing is read, whoever asks for it; 3 is
- * that of weir_tls_handler. Auto_read stays as it is. On the channel's loop: -EPERM elsewhere. */
+ * that of weir_tls_handler. Auto_read stays as it is. Any thread: from another than the loop's,
+ * what is being read may still come. */
 WEIR_API int weir_channel_set_readable(weir_channel *channel, unsigned reason, bool is_readable);
 
 /* Options ------------------------------------------------------------------------------------ */

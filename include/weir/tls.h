@@ -58,9 +58,9 @@ typedef struct weir_tls {
  * (WEIR_ELIMIT) that would be too much with what encryption adds, at most 2 % and a few bytes;
  * nothing of it is encrypted then. When a handler nearer to the head refuses what is encrypted, or
  * others have filled the queue meanwhile, the connection ends with that error: the other side could
- * not decrypt what comes behind the gap. A shutdown sends close_notify, which says that this is really the end, and FIN.
- * A close does that, too, and waits for the other side's close_notify, at most for close_ms, before
- * the connection goes.
+ * not decrypt what comes behind the gap. A shutdown sends close_notify, which says that this is
+ * really the end, and FIN. A close does that, too, and waits for the other side's close_notify, at
+ * most for close_ms, before the connection goes.
  *
  * Without auto_read the handshake reads by itself, and bytes that it finds behind its end are given
  * to the handlers unasked; weir_flow_control_handler behind this one keeps them until they are.

@@ -50,7 +50,6 @@ typedef struct weir_tls_connection {
     bool is_output_ended;   /* close_notify is said */
     bool is_closing;        /* a close waits for the other side's close_notify */
     bool is_held_back;      /* the channel is unwritable because of what waits here */
-    bool is_paused;         /* nothing is read until somebody takes what TLS itself has answered */
     weir_tls_writes writes; /* to be encrypted */
     weir_tls_writes sealed; /* records, to be passed on */
     weir_promise *shutdown_promise, *close_promise;

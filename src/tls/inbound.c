@@ -259,7 +259,7 @@ static void go_on(weir_ctx *ctx, weir_tls_connection *self)
 void weir__tls_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
-    if (self->job != NULL || self->is_paused) /* another of these has ended what it has begun */
+    if (self->job != NULL) /* another of these has ended what it has begun */
         weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, false);
     weir_decoder_on_read(ctx, msg);
     go_on(ctx, self);

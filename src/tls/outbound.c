@@ -4,6 +4,8 @@
 #include "tls/place.h"
 #include "tls/seal.h"
 
+#include <weir/alloc.h>
+
 #include <errno.h>
 
 #define REASON_WRITE 30 /* of weir_channel_set_writable */
@@ -47,12 +49,44 @@ static bool is_queue_full(weir_ctx *ctx)
     return weir_channel_bytes_before_writable(weir_ctx_channel(ctx)) > 0;
 }
 
-static void set_paused(weir_ctx *ctx, weir_tls_connection *self, bool is_paused)
+/* Nothing is read until what is queued by now is sent, or never will be. */
+typedef struct pause {
+    weir_listener listener;
+    weir_channel *channel;
+} pause;
+
+static void end_pause(weir_listener *listener, weir_future *future)
 {
-    if (self->is_paused == is_paused)
+    pause *self = WEIR_CONTAINER(listener, pause, listener);
+    (void)future;
+    weir_channel_set_readable(self->channel, WEIR__TLS_REASON_READ, true);
+    weir_channel_release(self->channel);
+    weir_free(self);
+}
+
+/* An empty message behind the others tells when they are sent. It is the channel's, not this
+ * handler's, which may be elsewhere, or gone by then. */
+static void pause_reading(weir_ctx *ctx)
+{
+    weir_channel *channel = weir_ctx_channel(ctx);
+    pause *self = weir_alloc(sizeof *self);
+    weir_promise *promise = weir_channel_promise(channel);
+    weir_buf *mark = weir_buf_new(0);
+    if (self != NULL && promise != NULL && mark != NULL) {
+        *self = (pause){ .listener.done = end_pause, .channel = weir_channel_retain(channel) };
+        weir_channel_set_readable(channel, WEIR__TLS_REASON_READ, false);
+        weir_future_listen(weir_promise_future(promise), &self->listener);
+        weir_ctx_write_and_flush(ctx, &mark->msg, promise);
+        weir_promise_release(promise);
         return;
-    self->is_paused = is_paused;
-    weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, !is_paused);
+    }
+    if (promise != NULL)
+        weir_promise_set(promise, -ENOMEM);
+    weir_promise_release(promise);
+    if (mark != NULL)
+        weir_buf_release(mark);
+    weir_free(self);
+    weir__tls_fail_for(ctx, -ENOMEM, "no memory to wait until an answer is sent");
 }
 
 void weir__tls_send_output(weir_ctx *ctx, weir_tls_connection *self)
@@ -61,8 +95,8 @@ void weir__tls_send_output(weir_ctx *ctx, weir_tls_connection *self)
     if (out == NULL)
         return;
     weir_ctx_write_and_flush(ctx, &out->msg, NULL);
-    if (self->phase == WEIR_TLS_OPEN)
-        set_paused(ctx, self, is_queue_full(ctx));
+    if (self->phase == WEIR_TLS_OPEN && is_queue_full(ctx))
+        pause_reading(ctx);
 }
 
 /* Another of these may have ended what this one has begun: the reason is the same. */
@@ -71,8 +105,6 @@ void weir__tls_on_writability(weir_ctx *ctx)
     weir_tls_connection *self = weir_ctx_state(ctx);
     if (self->is_held_back)
         weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, false);
-    if (!is_queue_full(ctx))
-        set_paused(ctx, self, false);
     weir_ctx_fire_writability(ctx);
 }
 
@@ -266,5 +298,4 @@ void weir__tls_let_go(weir_ctx *ctx, weir_tls_connection *self, int code)
     if (self->is_held_back)
         weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, true);
     self->is_held_back = self->is_ending = false;
-    set_paused(ctx, self, false);
 }

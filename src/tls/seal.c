@@ -34,8 +34,8 @@ static int add_sealed(sealing *self, weir_buf *buf, weir_promise *promise)
     return no_memory(self);
 }
 
-/* What is encrypted so far becomes one buffer, with an empty one behind it for each promise. Nothing
- * is gathered then, so all promises are for what is in it. */
+/* What is encrypted so far becomes one buffer, with an empty one behind it for each promise.
+ * Nothing is gathered then, so all promises are for what is in it. */
 static int pass_on(sealing *self)
 {
     weir_buf *out = weir__tls_engine_take_output(self->engine);

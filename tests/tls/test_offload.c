@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* TLS over real sockets and in-process channels, with threads: on the loop, with handshakes that
  * are computed elsewhere, and on an executor of its own. */
+#include "tls/raw.h"
 #include "tls/town.h"
 
 #include <weir/sim.h>
@@ -36,6 +37,75 @@ static void an_echo_over_a_path(void **state)
     snprintf(path, sizeof path, "unix:@weir-test-tls-%d", (int)getpid());
     echo_over(*state, ON_LOOP, path);
     echo_over(*state, HANDSHAKE_ELSEWHERE, path);
+}
+
+/* On an executor, and slow to be read --------------------------------------------------------- */
+
+typedef struct remote {
+    weir_tls tls;
+    weir_group *others;
+    weir_embedded *embedded;
+    raw enemy;
+} remote;
+
+static int init_remote(weir_channel *channel, void *arg)
+{
+    remote *self = arg;
+    return town_add_tls(channel, "tls", &self->tls, self->others);
+}
+
+/* What is on its way to the executor and back gets there. */
+static void settle_remote(remote *self)
+{
+    for (int i = 0; i < 3; i++) {
+        wait_for_passes(weir_group_at(self->others, 0));
+        weir_embedded_run(self->embedded);
+    }
+}
+
+static void carry_there_and_back(remote *self)
+{
+    for (int i = 0; i < 5; i++) {
+        raw_carry(&self->enemy);
+        settle_remote(self);
+    }
+}
+
+static void answers_to_key_updates_are_bounded_elsewhere(void **state)
+{
+    static remote self;
+    weir_embedded_config config = { .init = init_remote, .arg = &self };
+    size_t count;
+    (void)state;
+    self.others = new_group_of(1);
+    self.tls.context = pair_server_context(NULL);
+    assert_int_equal(weir_embedded_new(&self.embedded, &config, NULL), 0);
+    settle_remote(&self);
+    raw_begin(&self.enemy, self.embedded, false, TLS1_3_VERSION);
+    carry_there_and_back(&self);
+    assert_true(SSL_is_init_finished(self.enemy.ssl));
+    weir_embedded_accept(self.embedded, 0);
+    for (count = 0; count < 200 && weir_embedded_is_reading(self.embedded); count++) {
+        for (int i = 0; i < 100; i++) {
+            SSL_key_update(self.enemy.ssl, SSL_KEY_UPDATE_REQUESTED);
+            SSL_do_handshake(self.enemy.ssl);
+        }
+        raw_send(&self.enemy);
+        settle_remote(&self);
+    }
+    assert_true(count < 200);
+    weir_embedded_accept(self.embedded, SIZE_MAX);
+    settle_remote(&self);
+    assert_true(weir_embedded_is_reading(self.embedded));
+    raw_say(&self.enemy, "still in step");
+    carry_there_and_back(&self);
+    assert_int_equal(weir_embedded_inbound_count(self.embedded), 1);
+    weir_msg_release(weir_embedded_read_inbound(self.embedded));
+    assert_int_equal(weir_embedded_check(self.embedded), 0);
+    raw_end(&self.enemy);
+    weir_embedded_free(self.embedded);
+    weir_tls_context_release(self.tls.context);
+    end_group(self.others);
 }
 
 /* While a step is away ------------------------------------------------------------------------- */
@@ -336,6 +406,7 @@ int main(void)
         each_backend(s133_an_echo_over_sockets),
         each_backend(an_echo_in_the_process),
         each_backend(an_echo_over_a_path),
+        weir_case(answers_to_key_updates_are_bounded_elsewhere),
         each_backend(something_happens_meanwhile),
         epoll_only(the_loops_end_meanwhile),
         each_backend(executors_that_have_ended_refuse),
