@@ -62,8 +62,9 @@ typedef struct weir_tls {
  * really the end, and FIN. A close does that, too, and waits for the other side's close_notify, at
  * most for close_ms, before the connection goes.
  *
- * Without auto_read the handshake reads by itself, and bytes that it finds behind its end are given
- * to the handlers unasked; weir_flow_control_handler behind this one keeps them until they are.
+ * Without auto_read the handshake reads by itself, and then no more than was asked for; but bytes
+ * that it finds behind its end are given to the handlers unasked; weir_flow_control_handler behind
+ * this one keeps them until they are.
  *
  * The end of what is read: with close_notify, weir_event_input_closed or the close, as
  * allow_half_closure says; without one, on_error has WEIR_ETLS_TRUNCATED before that, because bytes

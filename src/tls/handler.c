@@ -265,6 +265,7 @@ const weir_handler_type weir_tls_handler = {
     .on_writability = weir__tls_on_writability,
     .on_inactive = tls_on_inactive,
     .on_error = tls_on_error,
+    .read = weir__tls_read,
     .write = weir__tls_write,
     .flush = weir__tls_flush,
     .shutdown = weir__tls_shutdown,

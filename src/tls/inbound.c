@@ -172,8 +172,9 @@ static bool give(weir_ctx *ctx, weir_msg *msg)
         weir_ctx_fire_read(ctx, msg);
         return true;
     }
-    be_open(ctx, weir_ctx_state(ctx), msg);
-    return false;
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    be_open(ctx, self, msg);
+    return !self->is_read_asked;
 }
 
 const weir_decoder_type weir__tls_records = { .decode = decode, .give = give };
@@ -213,8 +214,7 @@ static void decode_again(weir_ctx *ctx, weir_tls_connection *self)
     }
     weir_decoder_on_read(ctx, &nothing->msg);
     go_on(ctx, self);
-    weir_decoder_on_read_complete(ctx);
-    tell_end(ctx, self);
+    weir__tls_on_read_complete(ctx);
     if (self->phase == WEIR_TLS_SHAKING && weir_channel_is_input_closed(weir_ctx_channel(ctx)))
         weir__tls_close_input(ctx, self); /* meanwhile */
 }
@@ -265,10 +265,23 @@ void weir__tls_on_read(weir_ctx *ctx, weir_msg *msg)
     go_on(ctx, self);
 }
 
+/* While a step is away it is not known whether the handshake needs more: that is asked for when the
+ * step is back. */
 void weir__tls_on_read_complete(weir_ctx *ctx)
 {
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    self->decoder.has_decoded |= self->job != NULL;
     weir_decoder_on_read_complete(ctx);
-    tell_end(ctx, weir_ctx_state(ctx));
+    tell_end(ctx, self);
+}
+
+/* What the handshake reads is not what somebody asks for meanwhile, who still wants it then. */
+void weir__tls_read(weir_ctx *ctx)
+{
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    if (self->phase <= WEIR_TLS_SHAKING && !weir__tls_has_option(ctx, WEIR_OPTION_AUTO_READ))
+        self->is_read_asked = true;
+    weir_ctx_read(ctx);
 }
 
 /* The end -------------------------------------------------------------------------------------- */
