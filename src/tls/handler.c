@@ -106,8 +106,6 @@ static uint16_t server_port(weir_ctx *ctx, const weir_tls_connection *self)
 static void begin(weir_ctx *ctx, weir_tls_connection *self)
 {
     weir_error error;
-    if (self->phase != WEIR_TLS_WAITING)
-        return;
     const weir_tls_peer peer = { .host = self->host, .port = server_port(ctx, self) };
     self->phase = WEIR_TLS_SHAKING;
     int code = weir__tls_engine_new(&self->engine, self->context, &peer, &error);
@@ -126,9 +124,15 @@ static void begin(weir_ctx *ctx, weir_tls_connection *self)
         weir_ctx_read(ctx); /* nobody else knows that something is awaited */
 }
 
+/* Behind a handler that has held this back it has begun before; and who hears of it only now has
+ * asked for nothing yet. */
 static void tls_on_active(weir_ctx *ctx)
 {
-    begin(ctx, weir_ctx_state(ctx));
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    if (self->phase == WEIR_TLS_WAITING)
+        begin(ctx, self);
+    else
+        self->is_read_asked = false;
     weir_ctx_fire_active(ctx);
 }
 
@@ -197,6 +201,7 @@ static void tls_added(weir_ctx *ctx)
     }
     if (!weir_channel_is_active(weir_ctx_channel(ctx)))
         return;
+    self->is_read_asked = true; /* maybe: rather once too often than never */
     weir_ctx_fire_event(ctx, &weir_event_switched);
     if (self->phase == WEIR_TLS_WAITING)
         begin(ctx, self);

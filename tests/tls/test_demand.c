@@ -85,6 +85,32 @@ static void no_more_is_read_than_was_asked_for(void **state)
     end_group(others);
 }
 
+static int add_tls(void *end)
+{
+    weir_channel *channel = weir_embedded_channel(((pair_end *)end)->embedded);
+    return weir_pipeline_add_first(weir_channel_pipeline(channel), "tls", &weir_tls_handler,
+                                   &((pair_end *)end)->tls);
+}
+
+static void what_was_asked_for_before_tls_is_read_behind_the_handshake(void **state)
+{
+    pair both = { .server.first = &on_demand };
+    char heard[16];
+    (void)state;
+    pair_begin(&both);
+    weir_channel_read(weir_embedded_channel(both.server.embedded));
+    weir_embedded_run(both.server.embedded);
+    assert_int_equal(weir_embedded_call(both.server.embedded, add_tls, &both.server), 0);
+    carry_what_is_asked_for(&both);
+    assert_true(is_shaken(&both));
+    weir_embedded_write_outbound(both.client.embedded, weir_buf_msg(weir_buf_from("hello", 5)));
+    weir_embedded_flush(both.client.embedded);
+    carry_what_is_asked_for(&both);
+    pair_heard(&both.server, heard, sizeof heard);
+    assert_string_equal(heard, "hello");
+    pair_finish(&both);
+}
+
 static void who_does_not_wait_is_told_of_no_truncation(void **state)
 {
     pair both = { .client.tls.close_ms = WEIR_OFF };
@@ -105,6 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         weir_case(the_handshake_reads_by_itself),
         weir_case(no_more_is_read_than_was_asked_for),
+        weir_case(what_was_asked_for_before_tls_is_read_behind_the_handshake),
         weir_case(who_does_not_wait_is_told_of_no_truncation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
