@@ -39,6 +39,7 @@ typedef struct weir_handler_type {
     const char *name;  /* for logs, and for a handler that is added without a name */
     size_t state_size; /* of what weir_ctx_state returns */
     bool is_single;    /* it makes no sense twice in one pipeline: a second one is refused */
+    bool must_see_all; /* nothing may go past it, as what weir_relay moves does: it encrypts */
 
     /* It came into the pipeline, and it left it: each once, `removed` also after an `added` that
      * failed. `added` waits until the channel is registered. */

@@ -75,6 +75,9 @@ typedef struct weir_tls {
  * system says (-ECONNRESET), or WEIR_EOF when the other side just ends it. Then nothing more is
  * decrypted or encrypted, and the channel closes.
  *
+ * A channel with this handler cannot be relayed (weir_relay: -EOPNOTSUPP), for the kernel would
+ * send as they are the bytes that are to be encrypted.
+ *
  * TLS inside of TLS, as through a proxy that speaks it, is two of these, the inner one behind the
  * outer. The event of the outer one ends at the inner one, so that handlers behind hear of what
  * they are in; those between the two hear of the outer.

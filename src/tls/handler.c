@@ -260,6 +260,7 @@ static void tls_on_inactive(weir_ctx *ctx)
 
 const weir_handler_type weir_tls_handler = {
     .name = "tls",
+    .must_see_all = true,
     .state_size = sizeof(weir_tls_connection),
     .added = tls_added,
     .removed = tls_removed,

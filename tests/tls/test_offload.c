@@ -4,6 +4,7 @@
 #include "tls/raw.h"
 #include "tls/town.h"
 
+#include <weir/relay.h>
 #include <weir/sim.h>
 
 #include <pthread.h>
@@ -37,6 +38,39 @@ static void an_echo_over_a_path(void **state)
     snprintf(path, sizeof path, "unix:@weir-test-tls-%d", (int)getpid());
     echo_over(*state, ON_LOOP, path);
     echo_over(*state, HANDSHAKE_ELSEWHERE, path);
+}
+
+typedef struct passing {
+    weir_channel *from, *to;
+    weir_promise *promise;
+} passing;
+
+static int relay_past_tls(void *arg)
+{
+    passing *self = arg;
+    weir_relay(self->from, self->to, self->promise);
+    return 0;
+}
+
+static void nothing_is_relayed_past_it(void **state)
+{
+    town self;
+    caller by[2];
+    for (place where = ON_LOOP; where <= ALL_ELSEWHERE; where++) {
+        town_open(&self, *state, where, "127.0.0.1:0");
+        weir_channel *ends[] = { town_call(&self, &by[0]), town_call(&self, &by[1]) };
+        passing both = { ends[0], ends[1], weir_channel_promise(ends[0]) };
+        call_on(weir_group_at(self.clients, 0), relay_past_tls, &both);
+        assert_int_equal(weir_future_code(weir_promise_future(both.promise)), -EOPNOTSUPP);
+        assert_non_null(weir_future_error(weir_promise_future(both.promise)));
+        weir_promise_release(both.promise);
+        for (size_t i = 0; i < 2; i++) {
+            town_say(ends[i], 1000);
+            WAIT_FOR(atomic_load(&by[i].heard) == 1000);
+            town_hang_up(ends[i]);
+        }
+        town_close(&self);
+    }
 }
 
 /* On an executor, and slow to be read --------------------------------------------------------- */
@@ -406,6 +440,7 @@ int main(void)
         each_backend(s133_an_echo_over_sockets),
         each_backend(an_echo_in_the_process),
         each_backend(an_echo_over_a_path),
+        epoll_only(nothing_is_relayed_past_it),
         weir_case(answers_to_key_updates_are_bounded_elsewhere),
         each_backend(something_happens_meanwhile),
         epoll_only(the_loops_end_meanwhile),
