@@ -68,12 +68,13 @@ typedef struct weir_tls {
  *
  * The end of what is read: with close_notify, weir_event_input_closed or the close, as
  * allow_half_closure says; without one, on_error has WEIR_ETLS_TRUNCATED before that, because bytes
- * may be missing.
+ * may be missing, or what the system says (-ECONNRESET) when the connection is lost; but not when
+ * this side itself has closed it.
  *
  * What is wrong is told by on_error, once, and by the future of the handshake, with OpenSSL's
- * reason: WEIR_ETLS_* and -ETIMEDOUT; of a connection that is lost in the handshake, what the
- * system says (-ECONNRESET), or WEIR_EOF when the other side just ends it. Then nothing more is
- * decrypted or encrypted, and the channel closes.
+ * reason: WEIR_ETLS_* and -ETIMEDOUT; of a connection that is lost, what the system says
+ * (-ECONNRESET), or WEIR_EOF when the other side just ends it in the handshake. Then nothing more
+ * is decrypted or encrypted, and the channel closes.
  *
  * A channel with this handler cannot be relayed (weir_relay: -EOPNOTSUPP), for the kernel would
  * send as they are the bytes that are to be encrypted.

@@ -290,6 +290,14 @@ static weir_tls_step fail(weir_tls_engine *self, weir_error *error)
     return WEIR_TLS_STEP_FAILED;
 }
 
+static weir_tls_step fail_ended(weir_tls_engine *self, weir_error *error)
+{
+    self->has_failed = true;
+    weir_error_set(error, WEIR_EOF, "tls",
+                   "the other side ended the connection during the handshake: close_notify");
+    return WEIR_TLS_STEP_FAILED;
+}
+
 static weir_tls_step fail_again(weir_error *error)
 {
     weir_error_set(error, WEIR_ECLOSED, "tls", "TLS has failed before");
@@ -328,6 +336,8 @@ weir_tls_step weir__tls_engine_shake(weir_tls_engine *engine, weir_buf *in, size
     if (result == 1) {
         be_done(engine);
         step = WEIR_TLS_STEP_DONE;
+    } else if (SSL_get_error(engine->ssl, result) == SSL_ERROR_ZERO_RETURN) {
+        step = fail_ended(engine, error);
     } else if (SSL_get_error(engine->ssl, result) != SSL_ERROR_WANT_READ) {
         step = fail(engine, error);
     }
