@@ -74,7 +74,9 @@ typedef struct weir_tls {
  * What is wrong is told by on_error, once, and by the future of the handshake, with OpenSSL's
  * reason: WEIR_ETLS_* and -ETIMEDOUT; of a connection that is lost, what the system says
  * (-ECONNRESET), or WEIR_EOF when the other side just ends it in the handshake. Then nothing more
- * is decrypted or encrypted, and the channel closes.
+ * is decrypted or encrypted, and the channel closes. The other side hears of it by an alert when it
+ * is OpenSSL that refuses something; for what weir refuses itself, as a handshake that takes too
+ * long, what is no TLS, or to negotiate anew, there is none: OpenSSL has no call to send one.
  *
  * A channel with this handler cannot be relayed (weir_relay: -EOPNOTSUPP), for the kernel would
  * send as they are the bytes that are to be encrypted.

@@ -75,6 +75,21 @@ static int whole_records(const weir_tls_connection *self, const weir_buf *in, we
     return (int)length;
 }
 
+/* OpenSSL sends the alert for a record that is too long when it sees the header, and offers no
+ * other way to send one. What it says of it is not told. */
+static void have_it_refused(weir_tls_connection *self, weir_buf *in)
+{
+    weir_error error;
+    weir_buf *out = weir_buf_new(WEIR__TLS_HEADER);
+    if (out == NULL)
+        return;
+    if (self->phase == WEIR_TLS_SHAKING)
+        weir__tls_engine_shake(self->engine, in, WEIR__TLS_HEADER, &error);
+    else
+        weir__tls_engine_decrypt(self->engine, in, WEIR__TLS_HEADER, out, &error);
+    weir_buf_release(out);
+}
+
 static weir_decoded shake(weir_ctx *ctx, weir_tls_connection *self, weir_buf *in, size_t length)
 {
     weir_error error;
@@ -126,8 +141,12 @@ static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
         return WEIR_DECODED_SKIPPED;
     }
     int length = whole_records(self, in, &error);
-    if (length < 0)
-        return refuse(ctx, &error);
+    if (length < 0) {
+        weir_decoded refused = refuse(ctx, &error); /* first, for it says where the reader is */
+        if (length == WEIR_ETLS_RECORD)
+            have_it_refused(self, in);
+        return refused;
+    }
     if (length == 0)
         return WEIR_DECODED_NOTHING;
     return self->phase == WEIR_TLS_SHAKING ? shake(ctx, self, in, (size_t)length)

@@ -797,6 +797,47 @@ static void what_was_good_comes_before_what_was_not(void **state)
     duel_end(self, WEIR_ETLS_RECORD);
 }
 
+static int last_alert;
+
+static void note_alert(const SSL *ssl, int where, int value)
+{
+    (void)ssl;
+    if (where & SSL_CB_READ && where & SSL_CB_ALERT)
+        last_alert = value & 0xff;
+}
+
+static void the_other_side_hears_that_a_record_is_too_long(void **state)
+{
+    static const uint8_t header[] = { 23, 3, 3, 0xff, 0xff };
+    const int versions[] = { TLS1_2_VERSION, TLS1_3_VERSION };
+    weir_error error;
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        duel *self = duel_begin(versions[i]);
+        SSL_set_info_callback(self->enemy.ssl, note_alert);
+        last_alert = 0;
+        weir_embedded_write_inbound_bytes(self->server.embedded, header, sizeof header);
+        raw_carry(&self->enemy);
+        assert_int_equal(last_alert, SSL_AD_RECORD_OVERFLOW);
+        assert_true(weir_embedded_take_error(self->server.embedded, &error));
+        assert_int_equal(error.code, WEIR_ETLS_RECORD);
+        assert_non_null(strstr(error.message, "65535 bytes"));
+        assert_false(weir_channel_is_open(weir_embedded_channel(self->server.embedded)));
+        duel_end(self, 0);
+    }
+    pair both = { 0 }; /* and in the handshake */
+    uint8_t alert[64];
+    pair_begin(&both);
+    pair_carry_to(&both, &both.server);
+    pair_carry_to(&both, &both.client);
+    weir_embedded_read_outbound_bytes(both.server.embedded, alert, sizeof alert);
+    weir_embedded_write_inbound_bytes(both.server.embedded, header, sizeof header);
+    assert_true(weir_embedded_read_outbound_bytes(both.server.embedded, alert, sizeof alert) > 5);
+    pair_expect_error(&both.server, WEIR_ETLS_RECORD);
+    weir_embedded_take_error(both.client.embedded, NULL);
+    pair_finish(&both);
+}
+
 /* That something was wrong is told also without memory for the words: it is no good end. */
 static void what_was_not_good_is_told_without_memory(void **state)
 {
@@ -1000,6 +1041,7 @@ int main(void)
         weir_case(what_was_put_before_the_switch_is_refused),
         weir_case(a_garbled_record_is_refused),
         weir_case(what_was_good_comes_before_what_was_not),
+        weir_case(the_other_side_hears_that_a_record_is_too_long),
         weir_case(what_was_not_good_is_told_without_memory),
         weir_case(renegotiation_is_refused),
         weir_case(a_server_cannot_ask_for_it_either),
