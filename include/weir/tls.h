@@ -60,7 +60,8 @@ typedef struct weir_tls {
  * others have filled the queue meanwhile, the connection ends with that error: the other side could
  * not decrypt what comes behind the gap. A shutdown sends close_notify, which says that this is
  * really the end, and FIN. A close does that, too, and waits for the other side's close_notify, at
- * most for close_ms, before the connection goes.
+ * most for close_ms, before the connection goes. When its loop ends nobody waits for that, and of a
+ * handler with a group of its own close_notify comes too late.
  *
  * Without auto_read the handshake reads by itself, and then no more than was asked for; but bytes
  * that it finds behind its end are given to the handlers unasked; weir_flow_control_handler behind

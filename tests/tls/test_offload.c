@@ -224,6 +224,24 @@ static void the_loops_end_meanwhile(void **state)
     end_waiting(&self);
 }
 
+static void loops_that_end_say_goodbye(void **state)
+{
+    for (place where = ON_LOOP; where <= HANDSHAKE_ELSEWHERE; where++) {
+        town self;
+        caller by;
+        town_open(&self, *state, where, "127.0.0.1:0");
+        weir_channel *client = town_call(&self, &by);
+        town_say(client, 1000);
+        WAIT_FOR(atomic_load(&by.heard) == 1000);
+        assert_int_equal(weir_group_shutdown(self.loops, 0, 1000), 0);
+        WAIT_FOR(atomic_load(&by.inactives) == 1);
+        /* It has ended, and is not cut; what the caller says to that may meet nobody. */
+        assert_int_not_equal(atomic_load(&by.last_error), WEIR_ETLS_TRUNCATED);
+        town_hang_up(client);
+        town_close(&self);
+    }
+}
+
 static void executors_that_have_ended_refuse(void **state)
 {
     town self;
@@ -444,6 +462,7 @@ int main(void)
         weir_case(answers_to_key_updates_are_bounded_elsewhere),
         each_backend(something_happens_meanwhile),
         epoll_only(the_loops_end_meanwhile),
+        each_backend(loops_that_end_say_goodbye),
         each_backend(executors_that_have_ended_refuse),
         epoll_only(reloading_goes_on_beside_handshakes),
         epoll_only(two_threads_reload_beside_handshakes),
