@@ -49,8 +49,10 @@ WEIR_API const char *weir_channel_state_name(weir_channel_state state);
 WEIR_API bool weir_channel_is_active(const weir_channel *channel);
 WEIR_API bool weir_channel_is_open(const weir_channel *channel);
 
-/** Whether no more is read, because the other side has ended its stream or the connection is lost;
- * true from before the event or the error that tells it. Any thread. */
+/** Whether a read has found the end of the other side's stream, or has failed: true from before the
+ * event or the error that tells it, and from then on. By nothing else: not when sending has failed
+ * or this side has closed the channel, and not by what the other side says inside of its stream, as
+ * close_notify of TLS. Any thread. */
 WEIR_API bool weir_channel_is_input_closed(const weir_channel *channel);
 
 /** A number that no other channel of this process has or had. Logs print it as %08llx. */

@@ -161,8 +161,10 @@ static void expect_lost_open(losing *self, size_t i, const char *told, int code)
 {
     char expected[64];
     snprintf(expected, sizeof expected, "active session %sinactive ", told);
+    weir_channel *channel = weir_embedded_channel(self->ends[i]->embedded);
     assert_string_equal(self->seen[i].text, expected);
-    assert_false(weir_channel_is_open(weir_embedded_channel(self->ends[i]->embedded)));
+    assert_false(weir_channel_is_open(channel));
+    assert_int_equal(weir_channel_is_input_closed(channel), code == -ECONNRESET);
     if (code < 0)
         pair_expect_error(self->ends[i], code);
     assert_false(weir_embedded_take_error(self->ends[i]->embedded, NULL));
