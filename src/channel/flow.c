@@ -56,9 +56,11 @@ static bool change_pauses(weir_channel *channel, uint8_t reason, bool is_paused)
     return ((before & reason) != 0) != is_paused;
 }
 
+/* Mostly it is as it was; and nobody else changes the loop's own reasons. */
 void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paused)
 {
-    if (change_pauses(channel, reason, is_paused))
+    uint8_t pauses = atomic_load_explicit(&channel->pauses, memory_order_relaxed);
+    if (((pauses & reason) != 0) != is_paused && change_pauses(channel, reason, is_paused))
         weir__channel_update_reading(channel);
 }
 
