@@ -49,8 +49,10 @@ WEIR_API const char *weir_channel_state_name(weir_channel_state state);
 WEIR_API bool weir_channel_is_active(const weir_channel *channel);
 WEIR_API bool weir_channel_is_open(const weir_channel *channel);
 
-/** Whether no more is read, because the other side has ended its stream or the connection is lost;
- * true from before the event or the error that tells it. Any thread. */
+/** Whether a read has found the end of the other side's stream, or has failed: true from before the
+ * event or the error that tells it, and from then on. By nothing else: not when sending has failed
+ * or this side has closed the channel, and not by what the other side says inside of its stream, as
+ * close_notify of TLS. Any thread. */
 WEIR_API bool weir_channel_is_input_closed(const weir_channel *channel);
 
 /** A number that no other channel of this process has or had. Logs print it as %08llx. */
@@ -180,12 +182,14 @@ WEIR_API int weir_channel_set_water_marks(weir_channel *channel, size_t low_byte
                                           size_t high_bytes);
 
 /** A reason of the user's own, 1 to 31, against writing, or not any more; 31 is that of
- * weir_traffic_handler and 30 that of weir_tls_handler, where there is one. -EINVAL for another
+ * weir_traffic_handler and 30 that of weir_tls_handler, where there is one: the only one that
+ * pause_when_unwritable does not count, for a handshake needs what is read. -EINVAL for another
  * number. */
 WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable);
 
 /** The same against reading, 1 to 3: while there is one, nothing is read, whoever asks for it; 3 is
- * that of weir_tls_handler. Auto_read stays as it is. On the channel's loop: -EPERM elsewhere. */
+ * that of weir_tls_handler. Auto_read stays as it is. Any thread: from another than the loop's,
+ * what is being read may still come. */
 WEIR_API int weir_channel_set_readable(weir_channel *channel, unsigned reason, bool is_readable);
 
 /* Options ------------------------------------------------------------------------------------ */

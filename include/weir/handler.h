@@ -39,8 +39,9 @@ typedef struct weir_handler_type {
     const char *name;  /* for logs, and for a handler that is added without a name */
     size_t state_size; /* of what weir_ctx_state returns */
     bool is_single;    /* it makes no sense twice in one pipeline: a second one is refused */
-    bool is_switch; /* when it comes to an active channel, what is read is said in another way from
-                       then on: see weir_event_switched */
+    bool is_switch; /* what is read behind it is said in another way, as with TLS: when it comes to
+                       an active channel, weir_event_switched is told; and nothing goes past it, as
+                       what weir_relay moves would */
 
     /* It came into the pipeline, and it left it: each once, `removed` also after an `added` that
      * failed. `added` waits until the channel is registered. */

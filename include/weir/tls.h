@@ -54,21 +54,33 @@ typedef struct weir_tls {
  * Writes: buffers, others are refused with -EOPNOTSUPP (for files there is
  * weir_file_bytes_handler). They wait for a flush, and small ones of one flush share a record.
  * A promise is completed when the last byte of its write was sent, encrypted; it can be cancelled
- * until the flush. A shutdown sends close_notify, which says that this is really the end, and FIN.
- * A close does that, too, and waits for the other side's close_notify, at most for close_ms, before
- * the connection goes.
+ * until the flush. max_outbound_bytes counts what is queued encrypted, so it refuses a write
+ * (WEIR_ELIMIT) that would be too much with what encryption adds, at most 2 % and a few bytes;
+ * nothing of it is encrypted then. When a handler nearer to the head refuses what is encrypted, or
+ * others have filled the queue meanwhile, the connection ends with that error: the other side could
+ * not decrypt what comes behind the gap. A shutdown sends close_notify, which says that this is
+ * really the end, and FIN. A close does that, too, and waits for the other side's close_notify, at
+ * most for close_ms, before the connection goes. When its loop ends nobody waits for that, and of a
+ * handler with a group of its own close_notify comes too late.
  *
- * Without auto_read the handshake reads by itself, and bytes that it finds behind its end are given
- * to the handlers unasked; weir_flow_control_handler behind this one keeps them until they are.
+ * Without auto_read the handshake reads by itself, and then no more than was asked for; but bytes
+ * that it finds behind its end are given to the handlers unasked; weir_flow_control_handler behind
+ * this one keeps them until they are.
  *
  * The end of what is read: with close_notify, weir_event_input_closed or the close, as
  * allow_half_closure says; without one, on_error has WEIR_ETLS_TRUNCATED before that, because bytes
- * may be missing.
+ * may be missing, or what the system says (-ECONNRESET) when the connection is lost; but not when
+ * this side itself has closed it.
  *
  * What is wrong is told by on_error, once, and by the future of the handshake, with OpenSSL's
- * reason: WEIR_ETLS_* and -ETIMEDOUT; of a connection that is lost in the handshake, what the
- * system says (-ECONNRESET), or WEIR_EOF when the other side just ends it. Then nothing more is
- * decrypted or encrypted, and the channel closes.
+ * reason: WEIR_ETLS_* and -ETIMEDOUT; of a connection that is lost, what the system says
+ * (-ECONNRESET), or WEIR_EOF when the other side just ends it in the handshake. Then nothing more
+ * is decrypted or encrypted, and the channel closes. The other side hears of it by an alert when it
+ * is OpenSSL that refuses something; for what weir refuses itself, as a handshake that takes too
+ * long, what is no TLS, or to negotiate anew, there is none: OpenSSL has no call to send one.
+ *
+ * A channel with this handler cannot be relayed (weir_relay: -EOPNOTSUPP), for the kernel would
+ * send as they are the bytes that are to be encrypted.
  *
  * TLS inside of TLS, as through a proxy that speaks it, is two of these, the inner one behind the
  * outer. The event of the outer one ends at the inner one, so that handlers behind hear of what

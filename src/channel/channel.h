@@ -25,8 +25,10 @@ enum {
     WEIR__PAUSE_LAST = 16,      /* the next three are users' own */
 };
 
-/* The reason of the water marks among those against writing. */
+/* The reason of the water marks among those against writing, and those that pause reading: all but
+ * the one of writes that wait for a handshake, which ends by what is read. */
 #define WEIR__UNWRITABLE 1u
+#define WEIR__PAUSING (~(1u << 30))
 
 struct weir_channel {
     /* Set once. */
@@ -89,7 +91,7 @@ struct weir_channel {
     bool is_output_shut;          /* and the other side was told */
     bool has_kept;                /* calls that waited for a loop have not been performed */
     bool is_telling_loss;         /* of a write, right now */
-    uint8_t pauses;               /* why it does not read */
+    _Atomic(uint8_t) pauses;      /* why it does not read: others write it, too */
     _Atomic(uint64_t) bytes_in, messages_in;
     _Atomic(int64_t) sent_at; /* when some of its output went last; others read it */
     weir_outbound outbound;
@@ -168,6 +170,9 @@ void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read);
 
 /* Stops or allows reading, for one reason. */
 void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paused);
+
+/* What decides whether it reads has changed. */
+void weir__channel_update_reading(weir_channel *channel);
 
 /* Tells something behind all that was completed before. It holds a reference of its own. */
 void weir__channel_queue_notice(weir_channel *channel, weir_notice *notice);

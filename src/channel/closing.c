@@ -88,9 +88,14 @@ void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
         weir__channel_close_transport(channel);
 }
 
+/* Through the pipeline, for handlers may have last words; but nobody waits for what they wait for.
+ */
 static void evict(weir_resident *resident)
 {
-    weir__channel_close_now(WEIR_CONTAINER(resident, weir_channel, resident), NULL);
+    weir_channel *channel = weir_channel_retain(WEIR_CONTAINER(resident, weir_channel, resident));
+    weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_CLOSE });
+    weir__channel_close_now(channel, NULL);
+    weir_channel_release(channel);
 }
 
 /* The loop ends though something is still under way: nobody will tell any more. */

@@ -11,7 +11,7 @@
 
 /* Reading -------------------------------------------------------------------------------------- */
 
-static void update_reading(weir_channel *channel)
+void weir__channel_update_reading(weir_channel *channel)
 {
     bool is_active = weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE;
     bool is_wanted = (channel->is_read_wanted || channel->is_in_batch) && is_active &&
@@ -30,7 +30,7 @@ void weir__channel_read_now(weir_channel *channel)
 {
     channel->is_read_wanted = true;
     if (!channel->is_reading)
-        update_reading(channel);
+        weir__channel_update_reading(channel);
 }
 
 void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read)
@@ -42,26 +42,39 @@ void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read)
     } else if (!is_auto_read && was_auto_read) {
         channel->is_read_wanted = false;
         channel->is_in_batch = false;
-        update_reading(channel);
+        weir__channel_update_reading(channel);
     }
 }
 
+/* Whether that is another than before. */
+static bool change_pauses(weir_channel *channel, uint8_t reason, bool is_paused)
+{
+    _Atomic(uint8_t) *pauses = &channel->pauses;
+    uint8_t before = is_paused ? atomic_fetch_or_explicit(pauses, reason, memory_order_relaxed)
+                               : atomic_fetch_and_explicit(pauses, (uint8_t)~reason,
+                                                           memory_order_relaxed);
+    return ((before & reason) != 0) != is_paused;
+}
+
+/* Mostly it is as it was; and nobody else changes the loop's own reasons. */
 void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paused)
 {
-    uint8_t pauses = is_paused ? channel->pauses | reason : channel->pauses & (uint8_t)~reason;
-    if (pauses == channel->pauses)
-        return;
-    channel->pauses = pauses;
-    update_reading(channel);
+    uint8_t pauses = atomic_load_explicit(&channel->pauses, memory_order_relaxed);
+    if (((pauses & reason) != 0) != is_paused && change_pauses(channel, reason, is_paused))
+        weir__channel_update_reading(channel);
 }
 
 int weir_channel_set_readable(weir_channel *channel, unsigned reason, bool is_readable)
 {
     if (channel == NULL || reason < 1 || reason > 3)
         return -EINVAL;
-    if (weir__channel_owner(channel) != WEIR_OWNER_ME)
-        return -EPERM;
-    weir__channel_set_pause(channel, (uint8_t)(WEIR__PAUSE_LAST << reason), !is_readable);
+    if (!change_pauses(channel, (uint8_t)(WEIR__PAUSE_LAST << reason), !is_readable))
+        return 0;
+    weir_owner owner = weir__channel_owner(channel);
+    if (owner == WEIR_OWNER_ME)
+        weir__channel_update_reading(channel);
+    else if (owner == WEIR_OWNER_OTHERS)
+        weir__inbox_push_missed(channel, WEIR__MISSED_PAUSE);
     return 0;
 }
 
@@ -106,7 +119,7 @@ void weir__channel_read_complete(weir_channel *channel)
     channel->is_in_batch = channel->is_batch_open = false;
     weir__channel_fire_read_complete(channel);
     if (!channel->is_read_wanted)
-        update_reading(channel);
+        weir__channel_update_reading(channel);
     if (channel->is_leaving)
         weir__channel_try_to_leave(channel);
 }
@@ -116,7 +129,7 @@ void weir__channel_read_ended(weir_channel *channel, int code)
     if (channel->is_input_ended || weir__channel_is_closing(channel))
         return;
     channel->is_input_ended = true;
-    update_reading(channel);
+    weir__channel_update_reading(channel);
     if (code < 0) {
         weir__pipeline_fire_code(channel, code, "reading failed");
         weir__channel_close_now(channel, NULL);
@@ -355,6 +368,12 @@ static void queue_writability(weir_channel *channel)
     weir__channel_queue_notice(channel, &channel->writability);
 }
 
+static bool pauses_reading(const weir_channel *channel)
+{
+    uint32_t reasons = atomic_load_explicit(&channel->unwritable, memory_order_relaxed);
+    return channel->pauses_when_unwritable && (reasons & WEIR__PAUSING) != 0;
+}
+
 void weir__channel_weigh(weir_channel *channel)
 {
     size_t bytes = weir__outbound_bytes(&channel->outbound);
@@ -364,8 +383,7 @@ void weir__channel_weigh(weir_channel *channel)
         atomic_fetch_and_explicit(&channel->unwritable, ~WEIR__UNWRITABLE, memory_order_relaxed);
     bool is_paused = channel->pauses & WEIR__PAUSE_UNWRITABLE;
     if (is_paused || channel->pauses_when_unwritable)
-        weir__channel_set_pause(channel, WEIR__PAUSE_UNWRITABLE,
-                                channel->pauses_when_unwritable && is_unwritable(channel));
+        weir__channel_set_pause(channel, WEIR__PAUSE_UNWRITABLE, pauses_reading(channel));
     if (channel->is_told_unwritable != is_unwritable(channel))
         queue_writability(channel);
 }
@@ -389,7 +407,7 @@ int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_wr
         before = atomic_fetch_or_explicit(&channel->unwritable, bit, memory_order_relaxed);
         now = before | bit;
     }
-    if ((before == 0) == (now == 0))
+    if (!before == !now && !(before & WEIR__PAUSING) == !(now & WEIR__PAUSING))
         return 0; /* others decide */
     weir_owner owner = weir__channel_owner(channel);
     if (owner == WEIR_OWNER_ME)

@@ -102,6 +102,8 @@ static void perform_missed(weir_channel *channel)
         atomic_store_explicit(&channel->is_losing, false, memory_order_relaxed);
     if (missed & WEIR__MISSED_WEIGH && !weir__channel_is_closing(channel))
         weir__channel_weigh_anew(channel);
+    if (missed & WEIR__MISSED_PAUSE)
+        weir__channel_update_reading(channel);
     if (missed & WEIR__MISSED_FLUSH)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });
     if (missed & WEIR__MISSED_READ)

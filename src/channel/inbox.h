@@ -23,6 +23,7 @@ enum {
     WEIR__MISSED_WEIGH = 8,  /* reasons against writing have changed */
     WEIR__MISSED_WRITE = 16, /* because of the channel's `lost` */
     WEIR__MISSED_OTHER = 32, /* which nobody can make up for */
+    WEIR__MISSED_PAUSE = 64, /* reasons against reading have changed */
 };
 void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);
 

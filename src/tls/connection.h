@@ -40,6 +40,7 @@ typedef struct weir_tls_connection {
     weir_buf *next_in;         /* what a job is to be started with, behind the pass */
     weir_tls_session *session; /* to be told */
     weir_error *failure;       /* to be told, behind what was good */
+    bool is_read_asked;        /* by others, before it was open */
     bool is_input_ended;       /* close_notify was heard */
     bool is_end_told;          /* to the handlers behind */
     bool is_finishing;         /* that was how */
@@ -50,7 +51,6 @@ typedef struct weir_tls_connection {
     bool is_output_ended;   /* close_notify is said */
     bool is_closing;        /* a close waits for the other side's close_notify */
     bool is_held_back;      /* the channel is unwritable because of what waits here */
-    bool is_paused;         /* nothing is read until somebody takes what TLS itself has answered */
     weir_tls_writes writes; /* to be encrypted */
     weir_tls_writes sealed; /* records, to be passed on */
     weir_promise *shutdown_promise, *close_promise;
@@ -70,6 +70,7 @@ extern const weir_decoder_type weir__tls_records;
 
 void weir__tls_on_read(weir_ctx *ctx, weir_msg *msg);
 void weir__tls_on_read_complete(weir_ctx *ctx);
+void weir__tls_read(weir_ctx *ctx);
 void weir__tls_on_event(weir_ctx *ctx, weir_msg *event);
 
 /* The connection has ended: too early, unless the other side has said so before. */

@@ -17,8 +17,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OVERHEAD 32 /* of a record: 5 before it, up to 25 behind */
-
 struct weir_tls_engine {
     SSL *ssl;
     weir_tls_context *context;
@@ -297,6 +295,14 @@ static weir_tls_step fail(weir_tls_engine *self, weir_error *error)
     return WEIR_TLS_STEP_FAILED;
 }
 
+static weir_tls_step fail_ended(weir_tls_engine *self, weir_error *error)
+{
+    self->has_failed = true;
+    weir_error_set(error, WEIR_EOF, "tls",
+                   "the other side ended the connection during the handshake: close_notify");
+    return WEIR_TLS_STEP_FAILED;
+}
+
 static weir_tls_step fail_again(weir_error *error)
 {
     weir_error_set(error, WEIR_ECLOSED, "tls", "TLS has failed before");
@@ -337,6 +343,8 @@ weir_tls_step weir__tls_engine_shake(weir_tls_engine *engine, weir_buf *in, size
     if (result == 1) {
         be_done(engine);
         step = WEIR_TLS_STEP_DONE;
+    } else if (SSL_get_error(engine->ssl, result) == SSL_ERROR_ZERO_RETURN) {
+        step = fail_ended(engine, error);
     } else if (SSL_get_error(engine->ssl, result) != SSL_ERROR_WANT_READ) {
         step = fail(engine, error);
     }
@@ -379,7 +387,7 @@ weir_tls_step weir__tls_engine_encrypt(weir_tls_engine *engine, const void *byte
     size_t written, all = length + more;
     if (engine->has_failed)
         return fail_again(error);
-    engine->room = all + (all / WEIR__TLS_PLAIN_MOST + 1) * OVERHEAD;
+    engine->room = all + (all / WEIR__TLS_PLAIN_MOST + 1) * WEIR__TLS_OVERHEAD;
     begin(engine, NULL, 0);
     if (length == 0 || SSL_write_ex(engine->ssl, bytes, length, &written) == 1)
         return WEIR_TLS_STEP_MORE;

@@ -70,6 +70,7 @@ enum {
     WEIR__TLS_HEADER = 5,
     WEIR__TLS_RECORD_MOST = 16384 + 2048, /* behind the header */
     WEIR__TLS_PLAIN_MOST = 16384,         /* bytes in a record */
+    WEIR__TLS_OVERHEAD = 32,              /* of one: 5 before it, up to 25 behind */
     WEIR__TLS_HANDSHAKE = 22,             /* type of record */
 };
 

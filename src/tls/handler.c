@@ -44,17 +44,32 @@ static void be_over(weir_tls_connection *self)
 
 /* Failing -------------------------------------------------------------------------------------- */
 
+static void fail_handshake(weir_tls_connection *self, const weir_error *error)
+{
+    if (!weir_future_is_done(weir_promise_future(self->handshake)))
+        weir_promise_fail_with(self->handshake, error);
+}
+
+/* Whether an error that comes says why the connection is lost. Once it is open, one of a handler
+ * nearer to the head may come when the other side has ended, and this side goes on. */
+static bool is_loss(weir_ctx *ctx, const weir_tls_connection *self, const weir_error *error)
+{
+    if (self->phase == WEIR_TLS_OPEN)
+        return !self->is_input_ended && weir__tls_is_lost(ctx) &&
+               strcmp(error->origin, weir_channel_kind(weir_ctx_channel(ctx))) == 0;
+    return self->phase == WEIR_TLS_SHAKING && weir__tls_is_lost(ctx);
+}
+
 /* Its own error comes here first. An alert goes out, and everybody who waits hears of it. So they
  * do of why the connection was lost, which is not told again when it is closed. */
 static void tls_on_error(weir_ctx *ctx, const weir_error *error)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
-    if (self->phase == WEIR_TLS_SHAKING && weir__tls_is_lost(ctx))
+    if (is_loss(ctx, self, error))
         self->decoder.is_over = true;
     if (self->decoder.is_over && self->phase != WEIR_TLS_OVER) {
         be_over(self);
-        if (!weir_future_is_done(weir_promise_future(self->handshake)))
-            weir_promise_fail_with(self->handshake, error);
+        fail_handshake(self, error);
         weir__tls_send_last_words(ctx, self);
         weir__tls_let_go(ctx, self, error->code);
     }
@@ -103,32 +118,35 @@ static uint16_t server_port(weir_ctx *ctx, const weir_tls_connection *self)
     return code == 0 ? weir_address_port(&address) : 0;
 }
 
-static void begin(weir_ctx *ctx, weir_tls_connection *self)
+static int begin(weir_ctx *ctx, weir_tls_connection *self, weir_error *error)
 {
-    weir_error error;
-    if (self->phase != WEIR_TLS_WAITING)
-        return;
     const weir_tls_peer peer = { .host = self->host, .port = server_port(ctx, self) };
     self->phase = WEIR_TLS_SHAKING;
-    int code = weir__tls_engine_new(&self->engine, self->context, &peer, &error);
+    int code = weir__tls_engine_new(&self->engine, self->context, &peer, error);
     if (code == 0 && self->handshake_ms > 0 &&
         weir_ctx_schedule(ctx, &self->timer, WEIR_MS(self->handshake_ms)) < 0)
-        code = weir_error_set(&error, -ENOMEM, "tls", "no memory for a timer");
+        code = weir_error_set(error, -ENOMEM, "tls", "no memory for a timer");
     if (code == 0 && !self->context->is_server &&
-        weir__tls_engine_shake(self->engine, NULL, 0, &error) == WEIR_TLS_STEP_FAILED)
-        code = error.code;
-    if (code < 0) {
-        weir__tls_fail(ctx, &error);
-        return;
-    }
+        weir__tls_engine_shake(self->engine, NULL, 0, error) == WEIR_TLS_STEP_FAILED)
+        code = error->code;
+    if (code < 0)
+        return code;
     weir__tls_send_output(ctx, self);
     if (!weir__tls_has_option(ctx, WEIR_OPTION_AUTO_READ))
         weir_ctx_read(ctx); /* nobody else knows that something is awaited */
+    return 0;
 }
 
+/* Behind a handler that has held this back it has begun before; and who hears of it only now has
+ * asked for nothing yet. */
 static void tls_on_active(weir_ctx *ctx)
 {
-    begin(ctx, weir_ctx_state(ctx));
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    weir_error error;
+    if (self->phase != WEIR_TLS_WAITING)
+        self->is_read_asked = false;
+    else if (begin(ctx, self, &error) < 0)
+        weir__tls_fail(ctx, &error);
     weir_ctx_fire_active(ctx);
 }
 
@@ -195,8 +213,14 @@ static void tls_added(weir_ctx *ctx)
         give_up(ctx, self, &error);
         return;
     }
-    if (weir_channel_is_active(weir_ctx_channel(ctx)))
-        begin(ctx, self);
+    if (!weir_channel_is_active(weir_ctx_channel(ctx)))
+        return;
+    self->is_read_asked = true; /* maybe: rather once too often than never */
+    if (begin(ctx, self, &error) < 0) {
+        be_over(self);
+        fail_handshake(self, &error); /* which its own on_error does not hear of from here */
+        weir__tls_fail(ctx, &error);
+    }
 }
 
 /* Ending --------------------------------------------------------------------------------------- */
@@ -236,10 +260,13 @@ static void tls_removed(weir_ctx *ctx)
     weir_decoder_removed(ctx);
 }
 
+/* Unless the other side has ended it somebody here has closed it, who is nearer to the head. */
 static void tls_on_inactive(weir_ctx *ctx)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
-    if (weir_channel_get_state(weir_ctx_channel(ctx)) != WEIR_CHANNEL_OPEN)
+    weir_channel *channel = weir_ctx_channel(ctx);
+    if (weir_channel_get_state(channel) != WEIR_CHANNEL_OPEN &&
+        weir_channel_is_input_closed(channel))
         weir__tls_end_input(ctx, self);
     if (self->is_closing)
         weir__tls_close_at_last(ctx, self);
@@ -263,6 +290,7 @@ const weir_handler_type weir_tls_handler = {
     .on_writability = weir__tls_on_writability,
     .on_inactive = tls_on_inactive,
     .on_error = tls_on_error,
+    .read = weir__tls_read,
     .write = weir__tls_write,
     .flush = weir__tls_flush,
     .shutdown = weir__tls_shutdown,

@@ -75,6 +75,21 @@ static int whole_records(const weir_tls_connection *self, const weir_buf *in, we
     return (int)length;
 }
 
+/* OpenSSL sends the alert for a record that is too long when it sees the header, and offers no
+ * other way to send one. What it says of it is not told. */
+static void have_it_refused(weir_tls_connection *self, weir_buf *in)
+{
+    weir_error error;
+    weir_buf *out = weir_buf_new(WEIR__TLS_HEADER);
+    if (out == NULL)
+        return;
+    if (self->phase == WEIR_TLS_SHAKING)
+        weir__tls_engine_shake(self->engine, in, WEIR__TLS_HEADER, &error);
+    else
+        weir__tls_engine_decrypt(self->engine, in, WEIR__TLS_HEADER, out, &error);
+    weir_buf_release(out);
+}
+
 static weir_decoded shake(weir_ctx *ctx, weir_tls_connection *self, weir_buf *in, size_t length)
 {
     weir_error error;
@@ -126,8 +141,12 @@ static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
         return WEIR_DECODED_SKIPPED;
     }
     int length = whole_records(self, in, &error);
-    if (length < 0)
-        return refuse(ctx, &error);
+    if (length < 0) {
+        weir_decoded refused = refuse(ctx, &error); /* first, for it says where the reader is */
+        if (length == WEIR_ETLS_RECORD)
+            have_it_refused(self, in);
+        return refused;
+    }
     if (length == 0)
         return WEIR_DECODED_NOTHING;
     return self->phase == WEIR_TLS_SHAKING ? shake(ctx, self, in, (size_t)length)
@@ -172,8 +191,9 @@ static bool give(weir_ctx *ctx, weir_msg *msg)
         weir_ctx_fire_read(ctx, msg);
         return true;
     }
-    be_open(ctx, weir_ctx_state(ctx), msg);
-    return false;
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    be_open(ctx, self, msg);
+    return !self->is_read_asked;
 }
 
 const weir_decoder_type weir__tls_records = { .decode = decode, .give = give };
@@ -213,8 +233,7 @@ static void decode_again(weir_ctx *ctx, weir_tls_connection *self)
     }
     weir_decoder_on_read(ctx, &nothing->msg);
     go_on(ctx, self);
-    weir_decoder_on_read_complete(ctx);
-    tell_end(ctx, self);
+    weir__tls_on_read_complete(ctx);
     if (self->phase == WEIR_TLS_SHAKING && weir_channel_is_input_closed(weir_ctx_channel(ctx)))
         weir__tls_close_input(ctx, self); /* meanwhile */
 }
@@ -259,16 +278,29 @@ static void go_on(weir_ctx *ctx, weir_tls_connection *self)
 void weir__tls_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
-    if (self->job != NULL || self->is_paused) /* another of these has ended what it has begun */
+    if (self->job != NULL) /* another of these has ended what it has begun */
         weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, false);
     weir_decoder_on_read(ctx, msg);
     go_on(ctx, self);
 }
 
+/* While a step is away it is not known whether the handshake needs more: that is asked for when the
+ * step is back. */
 void weir__tls_on_read_complete(weir_ctx *ctx)
 {
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    self->decoder.has_decoded |= self->job != NULL;
     weir_decoder_on_read_complete(ctx);
-    tell_end(ctx, weir_ctx_state(ctx));
+    tell_end(ctx, self);
+}
+
+/* What the handshake reads is not what somebody asks for meanwhile, who still wants it then. */
+void weir__tls_read(weir_ctx *ctx)
+{
+    weir_tls_connection *self = weir_ctx_state(ctx);
+    if (self->phase <= WEIR_TLS_SHAKING && !weir__tls_has_option(ctx, WEIR_OPTION_AUTO_READ))
+        self->is_read_asked = true;
+    weir_ctx_read(ctx);
 }
 
 /* The end -------------------------------------------------------------------------------------- */

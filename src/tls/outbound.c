@@ -4,6 +4,8 @@
 #include "tls/place.h"
 #include "tls/seal.h"
 
+#include <weir/alloc.h>
+
 #include <errno.h>
 
 #define REASON_WRITE 30 /* of weir_channel_set_writable */
@@ -47,12 +49,44 @@ static bool is_queue_full(weir_ctx *ctx)
     return weir_channel_bytes_before_writable(weir_ctx_channel(ctx)) > 0;
 }
 
-static void set_paused(weir_ctx *ctx, weir_tls_connection *self, bool is_paused)
+/* Nothing is read until what is queued by now is sent, or never will be. */
+typedef struct pause {
+    weir_listener listener;
+    weir_channel *channel;
+} pause;
+
+static void end_pause(weir_listener *listener, weir_future *future)
 {
-    if (self->is_paused == is_paused)
+    pause *self = WEIR_CONTAINER(listener, pause, listener);
+    (void)future;
+    weir_channel_set_readable(self->channel, WEIR__TLS_REASON_READ, true);
+    weir_channel_release(self->channel);
+    weir_free(self);
+}
+
+/* An empty message behind the others tells when they are sent. It is the channel's, not this
+ * handler's, which may be elsewhere, or gone by then. */
+static void pause_reading(weir_ctx *ctx)
+{
+    weir_channel *channel = weir_ctx_channel(ctx);
+    pause *self = weir_alloc(sizeof *self);
+    weir_promise *promise = weir_channel_promise(channel);
+    weir_buf *mark = weir_buf_new(0);
+    if (self != NULL && promise != NULL && mark != NULL) {
+        *self = (pause){ .listener.done = end_pause, .channel = weir_channel_retain(channel) };
+        weir_channel_set_readable(channel, WEIR__TLS_REASON_READ, false);
+        weir_future_listen(weir_promise_future(promise), &self->listener);
+        weir_ctx_write_and_flush(ctx, &mark->msg, promise);
+        weir_promise_release(promise);
         return;
-    self->is_paused = is_paused;
-    weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, !is_paused);
+    }
+    if (promise != NULL)
+        weir_promise_set(promise, -ENOMEM);
+    weir_promise_release(promise);
+    if (mark != NULL)
+        weir_buf_release(mark);
+    weir_free(self);
+    weir__tls_fail_for(ctx, -ENOMEM, "no memory to wait until an answer is sent");
 }
 
 void weir__tls_send_output(weir_ctx *ctx, weir_tls_connection *self)
@@ -61,8 +95,8 @@ void weir__tls_send_output(weir_ctx *ctx, weir_tls_connection *self)
     if (out == NULL)
         return;
     weir_ctx_write_and_flush(ctx, &out->msg, NULL);
-    if (self->phase == WEIR_TLS_OPEN)
-        set_paused(ctx, self, is_queue_full(ctx));
+    if (self->phase == WEIR_TLS_OPEN && is_queue_full(ctx))
+        pause_reading(ctx);
 }
 
 /* Another of these may have ended what this one has begun: the reason is the same. */
@@ -71,8 +105,6 @@ void weir__tls_on_writability(weir_ctx *ctx)
     weir_tls_connection *self = weir_ctx_state(ctx);
     if (self->is_held_back)
         weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, false);
-    if (!is_queue_full(ctx))
-        set_paused(ctx, self, false);
     weir_ctx_fire_writability(ctx);
 }
 
@@ -141,9 +173,20 @@ void weir__tls_start_output(weir_ctx *ctx, weir_tls_connection *self)
 
 /* Writes --------------------------------------------------------------------------------------- */
 
+/* Also when it is encrypted: what is refused then would be a gap, which ends the connection. */
+static bool has_room(weir_ctx *ctx, const weir_tls_connection *self, size_t bytes)
+{
+    weir_channel *channel = weir_ctx_channel(ctx);
+    weir_channel_stats stats;
+    int64_t most = 0;
+    weir_channel_get_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES, &most);
+    weir_channel_get_stats(channel, &stats);
+    size_t writes = weir__tls_writes_count(&self->writes) + 1;
+    return stats.pending_bytes + weir__tls_sealed_most(bytes, writes) <= (uint64_t)most;
+}
+
 static int check_write(weir_ctx *ctx, const weir_tls_connection *self, const weir_buf *buf)
 {
-    int64_t most = (int64_t)self->max_waiting;
     if (self->phase == WEIR_TLS_OVER || self->is_closing)
         return WEIR_ECLOSED;
     if (self->is_output_ended || self->is_ending)
@@ -151,9 +194,9 @@ static int check_write(weir_ctx *ctx, const weir_tls_connection *self, const wei
     if (buf == NULL)
         return -EOPNOTSUPP;
     size_t bytes = weir_buf_readable(buf) + self->writes.bytes;
-    if (self->phase == WEIR_TLS_OPEN && bytes > self->max_waiting)
-        weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_MAX_OUTBOUND_BYTES, &most);
-    return bytes > (uint64_t)most ? WEIR_ELIMIT : 0;
+    if (self->phase != WEIR_TLS_OPEN && bytes > self->max_waiting)
+        return WEIR_ELIMIT;
+    return has_room(ctx, self, bytes) ? 0 : WEIR_ELIMIT;
 }
 
 void weir__tls_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
@@ -255,5 +298,4 @@ void weir__tls_let_go(weir_ctx *ctx, weir_tls_connection *self, int code)
     if (self->is_held_back)
         weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, true);
     self->is_held_back = self->is_ending = false;
-    set_paused(ctx, self, false);
 }

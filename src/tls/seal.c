@@ -24,29 +24,29 @@ static int no_memory(const sealing *self)
     return weir_error_set(self->error, -ENOMEM, "tls", "no memory to encrypt a write");
 }
 
-/* What is encrypted so far becomes one buffer with the first promise, and an empty one for each
- * other. Nothing is gathered then, so all promises are for what is in it. */
+/* Takes the buffer; NULL: there was no memory for it. */
+static int add_sealed(sealing *self, weir_buf *buf, weir_promise *promise)
+{
+    if (buf != NULL && weir__tls_writes_add(self->sealed, buf, promise) == 0)
+        return 0;
+    if (buf != NULL)
+        weir_buf_release(buf);
+    return no_memory(self);
+}
+
+/* What is encrypted so far becomes one buffer, with an empty one behind it for each promise.
+ * Nothing is gathered then, so all promises are for what is in it. */
 static int pass_on(sealing *self)
 {
     weir_buf *out = weir__tls_engine_take_output(self->engine);
-    weir_tls_write next = { 0 };
-    while (weir__tls_writes_take(&self->done, &next) || out != NULL) {
-        if (out == NULL)
-            out = weir_buf_new(0);
-        int code = out != NULL ? weir__tls_writes_add(self->sealed, out, next.promise) : -ENOMEM;
-        if (code < 0) {
-            if (out != NULL)
-                weir_buf_release(out);
-            if (next.promise != NULL)
-                weir_promise_set(next.promise, code);
-        }
-        weir_promise_release(next.promise);
+    int code = out != NULL ? add_sealed(self, out, NULL) : 0;
+    for (weir_tls_write next; code == 0 && weir__tls_writes_take(&self->done, &next);) {
+        code = add_sealed(self, weir_buf_new(0), next.promise);
         if (code < 0)
-            return no_memory(self);
-        next.promise = NULL;
-        out = NULL;
+            weir_promise_set(next.promise, code);
+        weir_promise_release(next.promise);
     }
-    return 0;
+    return code;
 }
 
 static int encrypt(sealing *self, const void *bytes, size_t length)
@@ -103,10 +103,10 @@ static int seal_run(sealing *self, const uint8_t *bytes, size_t length)
     return code;
 }
 
-static int seal_bytes(sealing *self, const weir_buf *buf)
+static int seal_bytes(sealing *self, const weir_buf *buf, size_t left)
 {
     struct iovec runs[RUNS];
-    size_t index = weir_buf_reader(buf), left = weir_buf_readable(buf), covered = 0;
+    size_t index = weir_buf_reader(buf), covered = 0;
     bool is_alone = self->gathered == NULL && self->plain->list == NULL;
     int code = 0;
     while (left > 0 && code == 0) {
@@ -122,21 +122,46 @@ static int seal_bytes(sealing *self, const weir_buf *buf)
     return code;
 }
 
+/* Bytes are missing, and others are not sent in their place: that ends the write, and without a
+ * promise everything, as there is nobody else to tell. */
+static int refuse_broken(sealing *self, const weir_tls_write *write)
+{
+    if (write->promise == NULL)
+        return weir_error_set(self->error, WEIR_EBOUNDS, "tls",
+                              "bytes were taken out of a buffer that was written");
+    weir_promise_set(write->promise, WEIR_EBOUNDS);
+    return 0;
+}
+
+static int seal_whole(sealing *self, const weir_tls_write *write)
+{
+    int code = seal_bytes(self, write->buf, write->length);
+    if (code == 0 && write->promise != NULL &&
+        weir__tls_writes_add(&self->done, NULL, write->promise) < 0)
+        code = no_memory(self);
+    return code;
+}
+
 /* Takes the references. */
 static int seal_one(sealing *self, const weir_tls_write *write)
 {
     int code = 0;
-    if (write->promise == NULL || weir_promise_set_uncancellable(write->promise)) {
-        code = seal_bytes(self, write->buf);
-        if (code == 0 && write->promise != NULL &&
-            (code = weir__tls_writes_add(&self->done, NULL, write->promise)) < 0)
-            code = no_memory(self);
-    }
+    if (weir_buf_readable(write->buf) < write->length)
+        code = refuse_broken(self, write);
+    else if (write->promise == NULL || weir_promise_set_uncancellable(write->promise))
+        code = seal_whole(self, write);
     weir_buf_release(write->buf);
     if (code < 0 && write->promise != NULL)
         weir_promise_set(write->promise, self->error->code);
     weir_promise_release(write->promise);
     return code;
+}
+
+/* Two records that follow each other have at least SMALL bytes, but for the last; and an empty
+ * buffer counts as a byte. */
+size_t weir__tls_sealed_most(size_t bytes, size_t writes)
+{
+    return bytes + (bytes / (SMALL / 2) + 1) * WEIR__TLS_OVERHEAD + writes;
 }
 
 int weir__tls_seal(weir_tls_engine *engine, weir_tls_writes *plain, weir_tls_writes *sealed,

@@ -6,14 +6,14 @@
 
 int weir__tls_writes_add(weir_tls_writes *writes, weir_buf *buf, weir_promise *promise)
 {
-    const weir_tls_write added = { buf, promise };
+    const weir_tls_write added = { buf, weir_buf_readable(buf), promise };
     if (writes->list == NULL)
         writes->list = weir_buf_new(sizeof added);
     if (writes->list == NULL || weir_buf_write_bytes(writes->list, &added, sizeof added) < 0)
         return -ENOMEM;
     if (promise != NULL)
         weir_promise_retain(promise);
-    writes->bytes += weir_buf_readable(buf);
+    writes->bytes += added.length;
     return 0;
 }
 
@@ -23,12 +23,17 @@ bool weir__tls_writes_take(weir_tls_writes *writes, weir_tls_write *taken)
         return false;
     bool has_one = weir_buf_read_bytes(writes->list, taken, sizeof *taken) == 0;
     if (has_one)
-        writes->bytes -= weir_buf_readable(taken->buf);
+        writes->bytes -= taken->length;
     if (weir_buf_readable(writes->list) == 0) {
         weir_buf_release(writes->list);
         writes->list = NULL;
     }
     return has_one;
+}
+
+size_t weir__tls_writes_count(const weir_tls_writes *writes)
+{
+    return weir_buf_readable(writes->list) / sizeof(weir_tls_write);
 }
 
 void weir__tls_writes_fail(weir_tls_writes *writes, int code)

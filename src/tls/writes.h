@@ -8,6 +8,7 @@
 
 typedef struct weir_tls_write {
     weir_buf *buf;
+    size_t length; /* when it was written: whoever keeps a reference may change the buffer */
     weir_promise *promise; /* NULL: nobody wants to know */
 } weir_tls_write;
 
@@ -23,6 +24,9 @@ int weir__tls_writes_add(weir_tls_writes *writes, weir_buf *buf, weir_promise *p
 /* The first that waits, whose references are the caller's from then on: false when there is none.
  */
 bool weir__tls_writes_take(weir_tls_writes *writes, weir_tls_write *taken);
+
+/* How many there are. */
+size_t weir__tls_writes_count(const weir_tls_writes *writes);
 
 /* All of them end with a code, and are not written. */
 void weir__tls_writes_fail(weir_tls_writes *writes, int code);

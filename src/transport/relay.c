@@ -183,6 +183,19 @@ static bool is_stream(const weir_channel *channel)
            channel->transport == &weir__unix_transport;
 }
 
+/* Whether a handler must see what goes past it; then `error` says which. */
+static int check_handlers(weir_channel *channel, weir_error *error)
+{
+    weir_handler_info info;
+    const weir_pipeline *pipeline = weir_channel_pipeline(channel);
+    for (size_t i = 0; weir_pipeline_at(pipeline, i, &info) == 0; i++) {
+        if (info.type->is_switch)
+            return weir_error_set(error, -EOPNOTSUPP, "relay",
+                                  "%s must see all bytes, and of a relay it sees none", info.name);
+    }
+    return 0;
+}
+
 static int check(const weir_channel *from, const weir_channel *to)
 {
     if (from == NULL || to == NULL || from == to)
@@ -240,9 +253,14 @@ static int start(weir_channel *from, weir_channel *to, weir_promise *promise)
 
 void weir_relay(weir_channel *from, weir_channel *to, weir_promise *promise)
 {
+    weir_error error = { .code = 0 };
     int code = check(from, to);
+    if (code == 0 && (code = check_handlers(from, &error)) == 0)
+        code = check_handlers(to, &error);
     if (code == 0)
         code = start(from, to, promise);
-    if (code < 0)
+    if (error.code < 0 && promise != NULL)
+        weir_promise_fail_with(promise, &error);
+    else if (code < 0)
         weir__promise_end(promise, code);
 }

@@ -92,6 +92,11 @@ static void users_have_reasons_against_reading(void **state)
         assert_int_equal(weir_embedded_call(e, set_readable, &set), 0);
     }
     assert_true(weir_embedded_is_reading(e));
+    for (int i = 0; i < 2; i++) { /* from elsewhere: as soon as the loop gets to it */
+        assert_int_equal(weir_channel_set_readable(channel, 2, i == 1), 0);
+        weir_embedded_run(e);
+        assert_int_equal(weir_embedded_is_reading(e), i == 1);
+    }
     assert_int_equal(weir_embedded_call(e, set_readable, &(reason){ channel, 0, true }), -EINVAL);
     assert_int_equal(weir_embedded_call(e, set_readable, &(reason){ channel, 4, true }), -EINVAL);
     assert_int_equal(weir_channel_set_readable(NULL, 1, true), -EINVAL);

@@ -2,6 +2,8 @@
 /* TLS on a channel that reads when it is asked to, and one that does not wait when it closes. */
 #include "tls/pair.h"
 
+#include "exec/executors.h"
+
 #include <weir/channel.h>
 
 #include <errno.h>
@@ -26,6 +28,89 @@ static void the_handshake_reads_by_itself(void **state)
     pair_finish(&both);
 }
 
+/* Both are served as long as they read, and no longer. */
+static void carry_what_is_asked_for(pair *both)
+{
+    for (int i = 0; i < 100; i++) {
+        if (weir_embedded_is_reading(both->server.embedded))
+            pair_carry_to(both, &both->server);
+        if (weir_embedded_is_reading(both->client.embedded))
+            pair_carry_to(both, &both->client);
+        weir_embedded_run(both->client.embedded);
+        weir_embedded_run(both->server.embedded);
+    }
+}
+
+/* Whether both handshakes are done. */
+static bool is_shaken(const pair *both)
+{
+    return weir_future_is_done(weir_tls_handshake(weir_embedded_channel(both->client.embedded))) &&
+           weir_future_is_done(weir_tls_handshake(weir_embedded_channel(both->server.embedded)));
+}
+
+static void no_more_is_read_than_was_asked_for(void **state)
+{
+    weir_group *others = new_group_of(1);
+    (void)state;
+    for (int way = 0; way < 8; way++) {
+        bool is_asked = way & 1;
+        weir_tls_context *old = pair_server_context(
+            &(weir_tls_config){ .max_version = way & 2 ? WEIR_TLS_1_2 : WEIR_TLS_1_3 });
+        pair both = { .client.last = &on_demand,
+                      .server = { .last = &on_demand, .tls.context = old } };
+        if (way & 4)
+            both.client.tls.handshake_group = both.server.tls.handshake_group = others;
+        pair_begin(&both);
+        if (is_asked)
+            weir_channel_read(weir_embedded_channel(both.server.embedded));
+        weir_embedded_run(both.server.embedded);
+        for (int i = 0; i < 10000 && !is_shaken(&both); i++) {
+            carry_what_is_asked_for(&both);
+            settle(weir_group_at(others, 0));
+        }
+        assert_true(is_shaken(&both));
+        carry_what_is_asked_for(&both);
+        assert_false(weir_embedded_is_reading(both.client.embedded));
+        assert_int_equal(weir_embedded_is_reading(both.server.embedded), is_asked);
+        if (!is_asked) {
+            weir_channel_read(weir_embedded_channel(both.server.embedded));
+            weir_embedded_run(both.server.embedded);
+            assert_true(weir_embedded_is_reading(both.server.embedded));
+        }
+        pair_say(&both, &both.client, "hello");
+        assert_false(weir_embedded_is_reading(both.server.embedded));
+        pair_finish(&both);
+        weir_tls_context_release(old);
+    }
+    end_group(others);
+}
+
+static int add_tls(void *end)
+{
+    weir_channel *channel = weir_embedded_channel(((pair_end *)end)->embedded);
+    return weir_pipeline_add_first(weir_channel_pipeline(channel), "tls", &weir_tls_handler,
+                                   &((pair_end *)end)->tls);
+}
+
+static void what_was_asked_for_before_tls_is_read_behind_the_handshake(void **state)
+{
+    pair both = { .server.first = &on_demand };
+    char heard[16];
+    (void)state;
+    pair_begin(&both);
+    weir_channel_read(weir_embedded_channel(both.server.embedded));
+    weir_embedded_run(both.server.embedded);
+    assert_int_equal(weir_embedded_call(both.server.embedded, add_tls, &both.server), 0);
+    carry_what_is_asked_for(&both);
+    assert_true(is_shaken(&both));
+    weir_embedded_write_outbound(both.client.embedded, weir_buf_msg(weir_buf_from("hello", 5)));
+    weir_embedded_flush(both.client.embedded);
+    carry_what_is_asked_for(&both);
+    pair_heard(&both.server, heard, sizeof heard);
+    assert_string_equal(heard, "hello");
+    pair_finish(&both);
+}
+
 static void who_does_not_wait_is_told_of_no_truncation(void **state)
 {
     pair both = { .client.tls.close_ms = WEIR_OFF };
@@ -45,6 +130,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         weir_case(the_handshake_reads_by_itself),
+        weir_case(no_more_is_read_than_was_asked_for),
+        weir_case(what_was_asked_for_before_tls_is_read_behind_the_handshake),
         weir_case(who_does_not_wait_is_told_of_no_truncation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -374,6 +374,30 @@ static void what_waits_makes_it_unwritable(void **state)
     pair_finish(&both);
 }
 
+/* What waits for the handshake makes the channel unwritable, and the handshake waits for reads. */
+static void much_that_waits_does_not_keep_the_handshake_from_reading(void **state)
+{
+    static const char much[70000];
+    pair both = { 0 };
+    (void)state;
+    pair_begin_with(&both, WEIR_OPTION_PAUSE_WHEN_UNWRITABLE, 1);
+    weir_channel *channel = weir_embedded_channel(both.server.embedded);
+    weir_promise *promise = pair_write(&both.server, much, sizeof much);
+    weir_embedded_flush(both.server.embedded);
+    assert_false(weir_channel_is_writable(channel));
+    assert_true(weir_embedded_is_reading(both.server.embedded));
+    weir_channel_set_writable(channel, 5, false);
+    weir_embedded_run(both.server.embedded);
+    assert_false(weir_embedded_is_reading(both.server.embedded)); /* others still count */
+    weir_channel_set_writable(channel, 5, true);
+    weir_embedded_run(both.server.embedded);
+    assert_true(weir_embedded_is_reading(both.server.embedded));
+    pair_shake(&both);
+    assert_int_equal(pair_code_of(promise), 0);
+    assert_true(weir_channel_is_writable(channel));
+    pair_finish(&both);
+}
+
 /* Reading by hand ------------------------------------------------------------------------------ */
 
 static void the_handshake_reads_by_itself(void **state)
@@ -590,21 +614,33 @@ static void close_it(weir_ctx *ctx, const weir_tls_session *session)
     weir_ctx_close(ctx, NULL);
 }
 
+/* What waited goes first, encrypted, when the handler goes, and not when all is closed; both ways
+ * the other side hears that this is the end. */
 static void it_can_go_when_it_is_done(void **state)
 {
     void (*const ways[])(weir_ctx *, const weir_tls_session *) = { leave, close_it };
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        notes seen = { .on_session = ways[i] };
-        pair both = { .client = { .last = &noting, .last_arg = &seen } };
+        notes seen = { .on_session = ways[i] }, heard = { 0 };
+        pair both = { .client = { .last = &noting, .last_arg = &seen },
+                      .server = {
+                          .last = &noting, .last_arg = &heard, .allows_half_closure = true } };
+        char text[16];
         pair_begin(&both);
         weir_promise *promise = write_text(&both.client, "early");
         weir_embedded_flush(both.client.embedded);
         pair_carry(&both);
         weir_embedded_run(both.client.embedded);
-        assert_true(weir_future_is_done(weir_promise_future(promise)));
-        pair_code_of(promise);
-        weir_embedded_take_error(both.server.embedded, NULL);
+        assert_int_equal(pair_code_of(promise), i == 0 ? 0 : WEIR_ECLOSED);
+        pair_heard(&both.server, text, sizeof text);
+        assert_string_equal(text, i == 0 ? "early" : "");
+        assert_string_equal(heard.text, i == 0 ? "active session read input_closed "
+                                               : "active session input_closed ");
+        bool has_tls =
+            weir_pipeline_find(weir_channel_pipeline(weir_embedded_channel(both.client.embedded)),
+                               "tls", NULL) == 0;
+        assert_int_equal(has_tls, i == 1);
+        assert_int_equal(weir_embedded_check(both.server.embedded), 0);
         pair_finish(&both);
     }
 }
@@ -773,6 +809,47 @@ static void what_was_good_comes_before_what_was_not(void **state)
     duel_end(self, WEIR_ETLS_RECORD);
 }
 
+static int last_alert;
+
+static void note_alert(const SSL *ssl, int where, int value)
+{
+    (void)ssl;
+    if (where & SSL_CB_READ && where & SSL_CB_ALERT)
+        last_alert = value & 0xff;
+}
+
+static void the_other_side_hears_that_a_record_is_too_long(void **state)
+{
+    static const uint8_t header[] = { 23, 3, 3, 0xff, 0xff };
+    const int versions[] = { TLS1_2_VERSION, TLS1_3_VERSION };
+    weir_error error;
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        duel *self = duel_begin(versions[i]);
+        SSL_set_info_callback(self->enemy.ssl, note_alert);
+        last_alert = 0;
+        weir_embedded_write_inbound_bytes(self->server.embedded, header, sizeof header);
+        raw_carry(&self->enemy);
+        assert_int_equal(last_alert, SSL_AD_RECORD_OVERFLOW);
+        assert_true(weir_embedded_take_error(self->server.embedded, &error));
+        assert_int_equal(error.code, WEIR_ETLS_RECORD);
+        assert_non_null(strstr(error.message, "65535 bytes"));
+        assert_false(weir_channel_is_open(weir_embedded_channel(self->server.embedded)));
+        duel_end(self, 0);
+    }
+    pair both = { 0 }; /* and in the handshake */
+    uint8_t alert[64];
+    pair_begin(&both);
+    pair_carry_to(&both, &both.server);
+    pair_carry_to(&both, &both.client);
+    weir_embedded_read_outbound_bytes(both.server.embedded, alert, sizeof alert);
+    weir_embedded_write_inbound_bytes(both.server.embedded, header, sizeof header);
+    assert_true(weir_embedded_read_outbound_bytes(both.server.embedded, alert, sizeof alert) > 5);
+    pair_expect_error(&both.server, WEIR_ETLS_RECORD);
+    weir_embedded_take_error(both.client.embedded, NULL);
+    pair_finish(&both);
+}
+
 /* That something was wrong is told also without memory for the words: it is no good end. */
 static void what_was_not_good_is_told_without_memory(void **state)
 {
@@ -889,16 +966,21 @@ static void answers_to_key_updates_are_bounded(void **state)
     weir_embedded_flush(self->server.embedded);
     raw_carry(&self->enemy);
     assert_string_equal(self->enemy.heard, "yes");
-    /* Nobody takes the answers: then no more is read. */
-    weir_embedded_accept(self->server.embedded, 0);
-    for (count = 0; count < 20000 && weir_embedded_is_reading(self->server.embedded); count++) {
-        SSL_key_update(self->enemy.ssl, SSL_KEY_UPDATE_REQUESTED);
-        SSL_do_handshake(self->enemy.ssl);
-        raw_send(&self->enemy);
+    /* Nobody takes the answers: then no more is read, until they are taken, whatever else there is
+     * against writing. */
+    for (int i = 0; i < 2; i++) {
+        weir_channel_set_writable(channel, 5, i == 0);
+        weir_embedded_run(self->server.embedded);
+        weir_embedded_accept(self->server.embedded, 0);
+        for (count = 0; count < 20000 && weir_embedded_is_reading(self->server.embedded); count++) {
+            SSL_key_update(self->enemy.ssl, SSL_KEY_UPDATE_REQUESTED);
+            SSL_do_handshake(self->enemy.ssl);
+            raw_send(&self->enemy);
+        }
+        assert_true(count < 20000);
+        weir_embedded_accept(self->server.embedded, SIZE_MAX);
+        assert_true(weir_embedded_is_reading(self->server.embedded));
     }
-    assert_true(count < 20000);
-    weir_embedded_accept(self->server.embedded, SIZE_MAX);
-    assert_true(weir_embedded_is_reading(self->server.embedded));
     duel_end(self, 0);
 }
 
@@ -955,6 +1037,7 @@ int main(void)
         weir_case(a_close_ends_what_waits),
         weir_case(what_is_no_buffer_is_refused),
         weir_case(what_waits_makes_it_unwritable),
+        weir_case(much_that_waits_does_not_keep_the_handshake_from_reading),
         weir_case(the_handshake_reads_by_itself),
         weir_case(one_direction_ends_before_the_other),
         weir_case(a_shutdown_waits_for_the_handshake),
@@ -970,6 +1053,7 @@ int main(void)
         weir_case(what_was_put_before_the_switch_is_refused),
         weir_case(a_garbled_record_is_refused),
         weir_case(what_was_good_comes_before_what_was_not),
+        weir_case(the_other_side_hears_that_a_record_is_too_long),
         weir_case(what_was_not_good_is_told_without_memory),
         weir_case(renegotiation_is_refused),
         weir_case(a_server_cannot_ask_for_it_either),

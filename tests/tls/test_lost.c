@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Connections that are lost before the handshake is done: why is told, once, and at once. */
+/* Connections that are lost, before the handshake is done or then: why is told, once, and at once.
+ */
 #include "tls/hellos.h"
 #include "tls/notes.h"
 #include "tls/town.h"
@@ -136,6 +137,121 @@ static void so_is_what_cannot_be_sent(void **state)
     pair_finish(&self.both);
 }
 
+static void a_close_notify_in_the_handshake_is_an_end(void **state)
+{
+    static const uint8_t close_notify[] = { 21, 3, 3, 0, 2, 1, 0 };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        losing self;
+        losing_begin(&self, false);
+        if (i == 1)
+            pair_carry_to(&self.both, self.ends[1]);
+        weir_embedded_write_inbound_bytes(self.ends[i]->embedded, close_notify,
+                                          sizeof close_notify);
+        weir_embedded_run(self.ends[i]->embedded);
+        expect_lost(&self, i, WEIR_EOF);
+        pair_finish(&self.both);
+    }
+}
+
+/* Once it is open ------------------------------------------------------------------------------ */
+
+/* Told once, and no end without close_notify besides. */
+static void expect_lost_open(losing *self, size_t i, const char *told, int code)
+{
+    char expected[64];
+    snprintf(expected, sizeof expected, "active session %sinactive ", told);
+    weir_channel *channel = weir_embedded_channel(self->ends[i]->embedded);
+    assert_string_equal(self->seen[i].text, expected);
+    assert_false(weir_channel_is_open(channel));
+    assert_int_equal(weir_channel_is_input_closed(channel), code == -ECONNRESET);
+    if (code < 0)
+        pair_expect_error(self->ends[i], code);
+    assert_false(weir_embedded_take_error(self->ends[i]->embedded, NULL));
+    pair_finish(&self->both);
+}
+
+static void a_reset_of_an_open_connection_is_told_once(void **state)
+{
+    (void)state;
+    for (int half = 0; half < 2; half++) {
+        for (size_t i = 0; i < 2; i++) {
+            losing self;
+            losing_begin(&self, half);
+            pair_shake(&self.both);
+            weir_promise *waits = pair_write(self.ends[i], "x", 1);
+            weir_embedded_end_inbound(self.ends[i]->embedded, -ECONNRESET);
+            assert_int_equal(pair_code_of(waits), -ECONNRESET);
+            expect_lost_open(&self, i, "ECONNRESET ", -ECONNRESET);
+        }
+    }
+}
+
+static void so_is_what_cannot_be_sent_then(void **state)
+{
+    losing self;
+    (void)state;
+    losing_begin(&self, false);
+    pair_shake(&self.both);
+    weir_promise *waits = pair_write(self.ends[0], "x", 1);
+    weir_embedded_fail_sends(self.ends[0]->embedded, -EPIPE);
+    weir_embedded_flush(self.ends[0]->embedded);
+    assert_int_equal(pair_code_of(waits), -EPIPE);
+    expect_lost_open(&self, 0, "EPIPE ", -EPIPE);
+}
+
+static int close_at_the_head(void *channel)
+{
+    static const weir_handler_type closer = { .name = "closer" };
+    weir_pipeline *pipeline = weir_channel_pipeline(channel);
+    int code = weir_pipeline_add_first(pipeline, "closer", &closer, NULL);
+    weir_ctx_close(weir_pipeline_ctx(pipeline, "closer"), NULL);
+    return code;
+}
+
+/* Nobody has cut it then. */
+static void a_close_nearer_to_the_head_is_no_truncation(void **state)
+{
+    losing self;
+    (void)state;
+    losing_begin(&self, false);
+    pair_shake(&self.both);
+    weir_channel *channel = weir_embedded_channel(self.ends[0]->embedded);
+    assert_int_equal(weir_embedded_call(self.ends[0]->embedded, close_at_the_head, channel), 0);
+    expect_lost_open(&self, 0, "", 0);
+}
+
+/* It cannot begin ------------------------------------------------------------------------------ */
+
+static weir_tls no_host;
+
+static int add_tls(void *channel)
+{
+    return weir_pipeline_add_first(weir_channel_pipeline(channel), "tls", &weir_tls_handler,
+                                   &no_host);
+}
+
+static void why_it_cannot_begin_is_said_in_words(void **state)
+{
+    weir_embedded *embedded;
+    (void)state;
+    assert_int_equal(weir_embedded_new(&embedded, NULL, NULL), 0);
+    weir_channel *channel = weir_embedded_channel(embedded);
+    no_host = (weir_tls){ .context = pair_client_context(NULL), .host = ".a" };
+    assert_int_equal(weir_embedded_call(embedded, add_tls, channel), 0);
+    weir_future *future = weir_tls_handshake(channel);
+    assert_int_equal(weir_future_code(future), -EINVAL);
+    assert_non_null(weir_future_error(future));
+    assert_non_null(strstr(weir_future_error(future)->message, "'.a' is no host"));
+    pair_expect_error(&(pair_end){ .embedded = embedded }, -EINVAL);
+    assert_false(weir_embedded_take_error(embedded, NULL));
+    weir_tls_context_stats stats;
+    weir_tls_context_get_stats(no_host.context, &stats);
+    assert_int_equal(stats.failed, 1);
+    weir_embedded_free(embedded);
+    weir_tls_context_release(no_host.context);
+}
+
 /* With a part of the ClientHello, or with none of it. */
 static void a_reset_before_there_is_a_name_is_told_once(void **state)
 {
@@ -227,6 +343,11 @@ int main(void)
         weir_case(so_does_a_shutdown_that_waits),
         weir_case(an_end_while_a_step_is_away_is_told_behind_it),
         weir_case(so_is_what_cannot_be_sent),
+        weir_case(a_close_notify_in_the_handshake_is_an_end),
+        weir_case(a_reset_of_an_open_connection_is_told_once),
+        weir_case(so_is_what_cannot_be_sent_then),
+        weir_case(a_close_nearer_to_the_head_is_no_truncation),
+        weir_case(why_it_cannot_begin_is_said_in_words),
         weir_case(a_reset_before_there_is_a_name_is_told_once),
         each_backend(a_reset_over_sockets),
         each_backend(an_end_over_sockets),

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* TLS over real sockets and in-process channels, with threads: on the loop, with handshakes that
  * are computed elsewhere, and on an executor of its own. */
+#include "tls/raw.h"
 #include "tls/town.h"
 
+#include <weir/relay.h>
 #include <weir/sim.h>
 
 #include <pthread.h>
@@ -36,6 +38,161 @@ static void an_echo_over_a_path(void **state)
     snprintf(path, sizeof path, "unix:@weir-test-tls-%d", (int)getpid());
     echo_over(*state, ON_LOOP, path);
     echo_over(*state, HANDSHAKE_ELSEWHERE, path);
+}
+
+typedef struct passing {
+    weir_channel *from, *to;
+    weir_promise *promise;
+} passing;
+
+static int relay_past_tls(void *arg)
+{
+    passing *self = arg;
+    weir_relay(self->from, self->to, self->promise);
+    return 0;
+}
+
+static void nothing_is_relayed_past_it(void **state)
+{
+    town self;
+    caller by[2];
+    for (place where = ON_LOOP; where <= ALL_ELSEWHERE; where++) {
+        town_open(&self, *state, where, "127.0.0.1:0");
+        weir_channel *ends[] = { town_call(&self, &by[0]), town_call(&self, &by[1]) };
+        passing both = { ends[0], ends[1], weir_channel_promise(ends[0]) };
+        WAIT_FOR(weir_channel_is_active(ends[0]) && weir_channel_is_active(ends[1]));
+        call_on(weir_group_at(self.clients, 0), relay_past_tls, &both);
+        assert_int_equal(weir_future_code(weir_promise_future(both.promise)), -EOPNOTSUPP);
+        assert_non_null(weir_future_error(weir_promise_future(both.promise)));
+        weir_promise_release(both.promise);
+        for (size_t i = 0; i < 2; i++) {
+            town_say(ends[i], 1000);
+            WAIT_FOR(atomic_load(&by[i].heard) == 1000);
+            town_hang_up(ends[i]);
+        }
+        town_close(&self);
+    }
+}
+
+/* On an executor, and slow to be read --------------------------------------------------------- */
+
+typedef struct remote {
+    weir_tls tls;
+    weir_group *others;
+    weir_embedded *embedded;
+    raw enemy;
+} remote;
+
+static int init_remote(weir_channel *channel, void *arg)
+{
+    remote *self = arg;
+    return town_add_tls(channel, "tls", &self->tls, self->others);
+}
+
+/* What is on its way to the executor and back gets there. */
+static void settle_remote(remote *self)
+{
+    for (int i = 0; i < 3; i++) {
+        wait_for_passes(weir_group_at(self->others, 0));
+        weir_embedded_run(self->embedded);
+    }
+}
+
+static void carry_there_and_back(remote *self)
+{
+    for (int i = 0; i < 5; i++) {
+        raw_carry(&self->enemy);
+        settle_remote(self);
+    }
+}
+
+static void remote_begin(remote *self)
+{
+    weir_embedded_config config = { .init = init_remote, .arg = self };
+    *self = (remote){ .others = new_group_of(1), .tls.context = pair_server_context(NULL) };
+    assert_int_equal(weir_embedded_new(&self->embedded, &config, NULL), 0);
+    settle_remote(self);
+    raw_begin(&self->enemy, self->embedded, false, TLS1_3_VERSION);
+    carry_there_and_back(self);
+    assert_true(SSL_is_init_finished(self->enemy.ssl));
+}
+
+static void remote_end(remote *self)
+{
+    raw_end(&self->enemy);
+    weir_embedded_free(self->embedded);
+    weir_tls_context_release(self->tls.context);
+    end_group(self->others);
+}
+
+static void answers_to_key_updates_are_bounded_elsewhere(void **state)
+{
+    static remote self;
+    size_t count;
+    (void)state;
+    remote_begin(&self);
+    weir_embedded_accept(self.embedded, 0);
+    for (count = 0; count < 200 && weir_embedded_is_reading(self.embedded); count++) {
+        for (int i = 0; i < 100; i++) {
+            SSL_key_update(self.enemy.ssl, SSL_KEY_UPDATE_REQUESTED);
+            SSL_do_handshake(self.enemy.ssl);
+        }
+        raw_send(&self.enemy);
+        settle_remote(&self);
+    }
+    assert_true(count < 200);
+    weir_embedded_accept(self.embedded, SIZE_MAX);
+    settle_remote(&self);
+    assert_true(weir_embedded_is_reading(self.embedded));
+    raw_say(&self.enemy, "still in step");
+    carry_there_and_back(&self);
+    assert_int_equal(weir_embedded_inbound_count(self.embedded), 1);
+    weir_msg_release(weir_embedded_read_inbound(self.embedded));
+    assert_int_equal(weir_embedded_check(self.embedded), 0);
+    remote_end(&self);
+}
+
+/* Refuses what has bytes, from the second on. */
+static void write_once(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
+{
+    int *left = weir_ctx_arg(ctx);
+    if (weir_msg_size(msg) > 0 && (*left)-- <= 0)
+        weir_ctx_refuse_write(ctx, msg, promise, -ENOBUFS);
+    else
+        weir_ctx_write(ctx, msg, promise);
+}
+
+static int add_once(void *arg)
+{
+    static const weir_handler_type once = { .name = "once", .write = write_once };
+    static int left;
+    left = 1;
+    return weir_pipeline_add_first(weir_channel_pipeline(arg), "once", &once, &left);
+}
+
+static void a_record_that_is_refused_ends_the_connection_elsewhere(void **state)
+{
+    static remote self;
+    weir_promise *promises[3];
+    (void)state;
+    remote_begin(&self);
+    weir_channel *channel = weir_embedded_channel(self.embedded);
+    assert_int_equal(weir_embedded_call(self.embedded, add_once, channel), 0);
+    for (size_t i = 0; i < 3; i++) { /* one behind another, before anybody can know */
+        promises[i] = weir_channel_promise(channel);
+        weir_channel_write_and_flush(channel, weir_buf_msg(weir_buf_from("record", 6)),
+                                     promises[i]);
+    }
+    carry_there_and_back(&self);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(weir_future_code(weir_promise_future(promises[i])) == 0, i == 0);
+        weir_promise_release(promises[i]);
+    }
+    assert_false(weir_channel_is_open(channel));
+    pair_expect_error(&(pair_end){ .embedded = self.embedded }, -ENOBUFS);
+    assert_string_equal(self.enemy.heard, "record");
+    assert_int_not_equal(self.enemy.last, SSL_ERROR_SSL); /* and nothing it cannot decrypt */
+    remote_end(&self);
 }
 
 /* While a step is away ------------------------------------------------------------------------- */
@@ -75,18 +232,31 @@ static void end_waiting(waiting *self)
     town_close(&self->town);
 }
 
+/* What becomes of the two handshakes. */
+static int handshake_of(weir_channel *channel)
+{
+    weir_future *future = weir_tls_handshake(channel);
+    WAIT_FOR(weir_future_is_done(future));
+    return weir_future_code(future);
+}
+
+static uint64_t bytes_in(const weir_channel *channel)
+{
+    weir_channel_stats stats;
+    weir_channel_get_stats(channel, &stats);
+    return stats.bytes_in;
+}
+
 static void something_happens_meanwhile(void **state)
 {
     for (int way = 0; way < 4; way++) {
         waiting self;
         wait_in_handshake(&self, *state);
-        /* The ClientHello has come when the client has said something. */
         weir_channel *server = self.town.accepted, *client = self.client;
-        weir_executor *loop = NULL;
-        WAIT_FOR(weir_channel_loop(server) != NULL && weir_channel_is_active(server));
-        loop = weir_loop_executor(weir_channel_loop(server));
-        for (int i = 0; i < 50; i++)
-            wait_for_passes(loop);
+        WAIT_FOR(weir_channel_is_active(server) && bytes_in(server) > 0);
+        weir_executor *loop = weir_loop_executor(weir_channel_loop(server));
+        wait_for_passes(loop); /* the ClientHello is with the job */
+        assert_false(weir_future_is_done(weir_tls_handshake(server)));
         if (way == 0)
             weir_channel_close(server, NULL);
         else if (way == 1)
@@ -94,14 +264,28 @@ static void something_happens_meanwhile(void **state)
         else if (way == 2)
             weir_channel_close(client, NULL);
         else
-            weir_channel_write_and_flush(client, weir_buf_msg(weir_buf_from("x", 1)), NULL);
-        for (int i = 0; i < 20; i++)
-            wait_for_passes(loop);
+            town_say(client, 1);
+        wait_for_passes(loop);
+        if (way < 2) /* who ends it here does not wait for the job */
+            WAIT_FOR(weir_future_is_done(weir_tls_handshake(server)));
+        assert_int_equal(weir_future_is_done(weir_tls_handshake(server)), way < 2);
         go_on(&self);
-        if (way == 3) {
-            WAIT_FOR(weir_future_is_done(weir_tls_handshake(client)));
-            assert_int_equal(weir_future_code(weir_tls_handshake(client)), 0);
-        }
+        int code = handshake_of(server);
+        if (way == 2) /* what it answers may be what finds out */
+            assert_true(code == WEIR_EOF || code == -ECONNRESET || code == -EPIPE);
+        else
+            assert_int_equal(code, way < 2 ? WEIR_ECLOSED : 0);
+        WAIT_FOR(weir_channel_is_open(server) == (way == 1 || way == 3));
+        if (way == 0)
+            assert_int_equal(handshake_of(client), WEIR_EOF);
+        else if (way == 2)
+            assert_int_equal(handshake_of(client), WEIR_ECLOSED);
+        else if (way == 3)
+            WAIT_FOR(atomic_load(&self.by.heard) == 1);
+        weir_tls_context_stats stats;
+        weir_tls_context_get_stats(self.town.contexts[0], &stats);
+        assert_int_equal(stats.failed, way < 3);
+        assert_int_equal(stats.handshakes, way == 3);
         end_waiting(&self);
     }
 }
@@ -120,7 +304,25 @@ static void the_loops_end_meanwhile(void **state)
     end_waiting(&self);
 }
 
-static void executors_that_have_ended_refuse(void **state)
+static void loops_that_end_say_goodbye(void **state)
+{
+    for (place where = ON_LOOP; where <= HANDSHAKE_ELSEWHERE; where++) {
+        town self;
+        caller by;
+        town_open(&self, *state, where, "127.0.0.1:0");
+        weir_channel *client = town_call(&self, &by);
+        town_say(client, 1000);
+        WAIT_FOR(atomic_load(&by.heard) == 1000);
+        assert_int_equal(weir_group_shutdown(self.loops, 0, 1000), 0);
+        WAIT_FOR(atomic_load(&by.inactives) == 1);
+        /* It has ended, and is not cut; what the caller says to that may meet nobody. */
+        assert_int_not_equal(atomic_load(&by.last_error), WEIR_ETLS_TRUNCATED);
+        town_hang_up(client);
+        town_close(&self);
+    }
+}
+
+static void executors_that_have_ended_are_done_without(void **state)
 {
     town self;
     caller by;
@@ -128,8 +330,9 @@ static void executors_that_have_ended_refuse(void **state)
     assert_int_equal(weir_group_shutdown(self.others, 0, 1000), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(self.others)), 0);
     weir_channel *client = town_call(&self, &by);
-    weir_future *future = weir_tls_handshake(client);
-    assert_int_equal(weir_future_wait(future, WEIR_SECONDS(20)), 0); /* one way or the other */
+    assert_int_equal(handshake_of(client), 0); /* the loop computes itself */
+    town_say(client, 1000);
+    WAIT_FOR(atomic_load(&by.heard) == 1000);
     town_hang_up(client);
     town_close(&self);
 }
@@ -336,9 +539,13 @@ int main(void)
         each_backend(s133_an_echo_over_sockets),
         each_backend(an_echo_in_the_process),
         each_backend(an_echo_over_a_path),
+        epoll_only(nothing_is_relayed_past_it),
+        weir_case(answers_to_key_updates_are_bounded_elsewhere),
+        weir_case(a_record_that_is_refused_ends_the_connection_elsewhere),
         each_backend(something_happens_meanwhile),
         epoll_only(the_loops_end_meanwhile),
-        each_backend(executors_that_have_ended_refuse),
+        each_backend(loops_that_end_say_goodbye),
+        each_backend(executors_that_have_ended_are_done_without),
         epoll_only(reloading_goes_on_beside_handshakes),
         epoll_only(two_threads_reload_beside_handshakes),
         each_backend(nothing_goes_out_in_the_clear),

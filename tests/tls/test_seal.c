@@ -238,6 +238,146 @@ static void what_is_cancelled_before_the_handshake_is_not_sent(void **state)
     pair_finish(&both);
 }
 
+/* What is refused ------------------------------------------------------------------------------ */
+
+static void what_is_too_much_is_refused_before_it_is_encrypted(void **state)
+{
+    static const size_t lengths[] = { 1, 100, 1500, 3900, 4096, 4097, 20000 };
+    (void)state;
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        pair both = { 0 };
+        weir_promise *promises[100];
+        size_t count = 0, accepted = 0;
+        pair_begin_with(&both, WEIR_OPTION_MAX_OUTBOUND_BYTES, 50000);
+        pair_shake(&both);
+        weir_embedded_accept(both.client.embedded, 0);
+        for (size_t length = lengths[i]; count < 100; count++) {
+            promises[count] = pair_write(&both.client, pattern + accepted, length);
+            if (count % 3 == 0)
+                weir_embedded_flush(both.client.embedded);
+            if (!weir_future_is_done(weir_promise_future(promises[count])))
+                accepted += length;
+        }
+        weir_embedded_flush(both.client.embedded);
+        assert_true(accepted > 0 && accepted < 50000);
+        weir_embedded_accept(both.client.embedded, SIZE_MAX);
+        weir_embedded_run(both.client.embedded);
+        for (size_t n = 0, sum = 0; n < count; n++) {
+            bool is_refused = (sum += lengths[i]) > accepted;
+            assert_int_equal(pair_code_of(promises[n]), is_refused ? WEIR_ELIMIT : 0);
+        }
+        pair_carry(&both);
+        expect_pattern(&both.server, accepted);
+        pair_say(&both, &both.client, "and on");
+        pair_finish(&both);
+    }
+}
+
+/* A handler nearer to the head that lets so many writes of bytes through. */
+typedef struct gate {
+    int open;
+    weir_error error; /* the first that TLS has told */
+} gate;
+
+static void gate_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
+{
+    gate *self = weir_ctx_arg(ctx);
+    if (weir_msg_size(msg) > 0 && self->open-- <= 0)
+        weir_ctx_refuse_write(ctx, msg, promise, -ENOBUFS);
+    else
+        weir_ctx_write(ctx, msg, promise);
+}
+
+static void gate_on_error(weir_ctx *ctx, const weir_error *error)
+{
+    gate *self = weir_ctx_arg(ctx);
+    if (self->error.code == 0)
+        self->error = *error;
+    weir_ctx_fire_error(ctx, error);
+}
+
+static const weir_handler_type gate_below = { .name = "gate", .write = gate_write };
+static const weir_handler_type gate_behind = { .name = "behind", .on_error = gate_on_error };
+
+static int add_gate(weir_channel *channel, void *arg)
+{
+    weir_pipeline *pipeline = weir_channel_pipeline(channel);
+    int code = weir_pipeline_add_first(pipeline, "gate", &gate_below, arg);
+    return code < 0 ? code : weir_pipeline_add_last(pipeline, "behind", &gate_behind, arg);
+}
+
+typedef struct gated {
+    weir_channel *channel;
+    gate *gate;
+} gated;
+
+static int add_gate_now(void *arg)
+{
+    gated *self = arg;
+    return add_gate(self->channel, self->gate);
+}
+
+static void a_record_that_is_refused_below_ends_the_connection(void **state)
+{
+    (void)state;
+    pair both = { 0 };
+    gate self = { .open = 1 };
+    pair_begin(&both);
+    pair_shake(&both);
+    weir_channel *channel = weir_embedded_channel(both.client.embedded);
+    weir_embedded_call(both.client.embedded, add_gate_now, &(gated){ channel, &self });
+    weir_promise *promises[3];
+    for (size_t i = 0; i < 3; i++) {
+        promises[i] = pair_write(&both.client, pattern, 100);
+        weir_embedded_flush(both.client.embedded);
+    }
+    assert_int_equal(pair_code_of(promises[0]), 0);
+    assert_true(pair_code_of(promises[1]) < 0);
+    assert_true(pair_code_of(promises[2]) < 0);
+    assert_int_equal(self.error.code, -ENOBUFS);
+    assert_false(weir_channel_is_open(channel));
+    pair_expect_error(&both.client, -ENOBUFS);
+    assert_false(weir_embedded_take_error(both.client.embedded, NULL));
+    pair_carry(&both);
+    expect_pattern(&both.server, 100); /* and no record that it could not decrypt */
+    assert_int_equal(weir_embedded_check(both.server.embedded), 0);
+    pair_finish(&both);
+}
+
+/* Somebody keeps the buffer, and takes bytes out of it before the flush. */
+static void a_buffer_that_has_become_shorter_is_not_sent(void **state)
+{
+    pair both = { 0 };
+    char heard[64];
+    (void)state;
+    pair_begin(&both);
+    pair_shake(&both);
+    weir_channel *channel = weir_embedded_channel(both.client.embedded);
+    weir_buf *kept = weir_buf_from("shorter", 7), *longer = weir_buf_new(16);
+    weir_buf_write_bytes(longer, "long", 4);
+    weir_promise *promise = weir_channel_promise(channel);
+    weir_channel_write(channel, weir_buf_msg(weir_buf_retain(kept)), promise);
+    weir_channel_write(channel, weir_buf_msg(weir_buf_retain(longer)), NULL);
+    weir_embedded_run(both.client.embedded);
+    weir_buf_skip(kept, 5);
+    weir_buf_write_bytes(longer, "er", 2);
+    weir_embedded_flush(both.client.embedded);
+    assert_int_equal(pair_code_of(promise), WEIR_EBOUNDS);
+    assert_true(weir_channel_is_writable(channel));
+    pair_carry(&both);
+    pair_heard(&both.server, heard, sizeof heard);
+    assert_string_equal(heard, "long"); /* as it was when it was written */
+    /* Without a promise there is nobody to tell but everybody. */
+    weir_channel_write(channel, weir_buf_msg(weir_buf_retain(longer)), NULL);
+    weir_embedded_run(both.client.embedded);
+    weir_buf_skip(longer, 1);
+    weir_embedded_flush(both.client.embedded);
+    pair_expect_error(&both.client, WEIR_EBOUNDS);
+    weir_buf_release(kept);
+    weir_buf_release(longer);
+    pair_finish(&both);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +388,9 @@ int main(void)
         weir_case(promises_complete_in_order_and_once),
         weir_case(a_write_can_be_cancelled_until_the_flush),
         weir_case(what_is_cancelled_before_the_handshake_is_not_sent),
+        weir_case(what_is_too_much_is_refused_before_it_is_encrypted),
+        weir_case(a_record_that_is_refused_below_ends_the_connection),
+        weir_case(a_buffer_that_has_become_shorter_is_not_sent),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

@@ -448,6 +448,31 @@ static void not_streams_of_the_kernel(void **state)
     end_proxy(&self);
 }
 
+/* What goes past a handler that encrypts would go out in the clear. */
+static void not_past_a_switch(void **state)
+{
+    static const weir_handler_type sees_all = { .name = "sees all", .is_switch = true };
+    (void)state;
+    proxy self;
+    open_proxy(&self, TCP, UNIX, true);
+    weir_pipeline *pipeline = weir_channel_pipeline(self.left);
+    assert_int_equal(weir_pipeline_add_last(pipeline, "all", &sees_all, NULL), 0);
+    assert_int_equal(refusal(self.left, self.right), -EOPNOTSUPP);
+    assert_int_equal(refusal(self.right, self.left), -EOPNOTSUPP);
+    expect_both_whole(&self);
+    relay(&self.there, self.left, self.right);
+    weir_future *future = weir_promise_future(self.there.promise);
+    assert_non_null(weir_future_error(future));
+    assert_non_null(strstr(weir_future_error(future)->message, "all must see"));
+    assert_int_equal(end_of(&self.there), -EOPNOTSUPP);
+    atomic_store(&self.there.ends, 0);
+    assert_int_equal(weir_pipeline_remove(pipeline, "all"), 0);
+    start_proxy(&self);
+    peer_send(self.client, "through", 7);
+    peer_expect_text(self.server, "through");
+    end_proxy(&self);
+}
+
 static void not_active(void **state)
 {
     (void)state;
@@ -1663,6 +1688,7 @@ int main(void)
         loop_cases(another_loop),
         case_over(BLOCKING, "not_on_one_loop", not_on_one_loop),
         loop_cases(not_streams_of_the_kernel),
+        loop_cases(not_past_a_switch),
         loop_cases(not_active),
         loop_cases(not_twice),
         loop_cases(not_before_what_was_written_is_sent),
