@@ -63,7 +63,7 @@ static void a_connection_is_as_large_as_promised(void **state)
     assert_int_equal(2 * sizeof(weir_slot), 32); /* the table doubles */
     assert_int_equal(sizeof(weir_member), 80);
     assert_int_equal(WEIR__CTX_STATE, 80);
-    assert_int_equal(sizeof(weir_lane), 168);
+    assert_int_equal(sizeof(weir_lane), 176);
     assert_int_equal(sizeof(weir_parcel), 112);
     assert_int_equal(sizeof(weir_channel_extras), 400);
     assert_int_equal(sizeof(weir_write), 40);
