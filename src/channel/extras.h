@@ -32,7 +32,6 @@ typedef struct weir_channel_extras {
     /* The loop's. */
     weir_list timers; /* of handlers */
     weir_pin *pins;
-    unsigned switching; /* weir_event_switched is on its way to a handler elsewhere, so often */
     _Atomic(int64_t) options[WEIR__CHANNEL_OPTIONS_END]; /* those without a place of their own */
     weir_option_value *child_options;                    /* for the channel's children */
     size_t child_option_count;
@@ -45,6 +44,9 @@ typedef struct weir_channel_extras {
     weir_promise *finish_promise;
     uint64_t sent_before; /* when progress was looked at last */
     bool is_finishing, is_lingering;
+
+    /* The loop's: weir_event_switched is on its way to a handler elsewhere, so often. */
+    unsigned switching;
 
     /* Moving. */
     weir_loop *move_to;
