@@ -188,8 +188,8 @@ WEIR_API int weir_channel_set_water_marks(weir_channel *channel, size_t low_byte
 WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable);
 
 /** The same against reading, 1 to 3: while there is one, nothing is read, whoever asks for it; 3 is
- * that of weir_tls_handler. Auto_read stays as it is. Any thread: from another than the loop's,
- * what is being read may still come. */
+ * that of weir_tls_handler. Auto_read stays as it is. Any thread once it is registered, before
+ * that the one which makes it: from another than the loop's, what is being read may still come. */
 WEIR_API int weir_channel_set_readable(weir_channel *channel, unsigned reason, bool is_readable);
 
 /* Options ------------------------------------------------------------------------------------ */
@@ -368,8 +368,10 @@ WEIR_API extern weir_msg weir_event_input_closed;
  * is_switch has come to an active channel, before its `added`; one that takes the place of another
  * such handler goes on with what that began, and nothing is told. Whoever keeps messages, bytes or
  * the begin of something from before must not take them for what follows, and calls
- * weir_ctx_refuse_switch; all of weir's handlers do, and so does the way to a handler with an
- * executor of its own for what is on it. Constant as well. */
+ * weir_ctx_refuse_switch; all of weir's handlers do (but TLS, whose records prove themselves), and
+ * so does the way to a handler with an executor of its own for what is on it. Such a handler must
+ * not pass on a message while it is told: that would be taken for one from before. Constant as
+ * well. */
 WEIR_API extern weir_msg weir_event_switched;
 
 WEIR_END_DECLS

@@ -26,7 +26,8 @@ WEIR_BEGIN_DECLS
  * The promise fails at once, and nothing has changed, with -EINVAL, -EPERM on another thread than
  * the loop's, -EXDEV when they are not on one loop (so always with WEIR_IO_BLOCKING, where each has
  * its own), -EOPNOTSUPP when one is no stream of the kernel's, or has a handler that must see all
- * bytes (is_switch, as weir_tls_handler says: they would go out in the clear), -EBUSY while
+ * bytes (is_switch, as weir_tls_handler says: they would go out in the clear; do not add one while
+ * it is relayed), -EBUSY while
  * `from` or `to` is relayed that way already, or something waits to be sent to `to`, -ENOTCONN when
  * one is not active, -ENOMEM, -EMFILE.
  */

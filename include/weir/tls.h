@@ -58,12 +58,14 @@ typedef struct weir_tls {
  * (WEIR_ELIMIT) that would be too much with what encryption adds, at most 2 % and a few bytes;
  * nothing of it is encrypted then. When a handler nearer to the head refuses what is encrypted, or
  * others have filled the queue meanwhile, the connection ends with that error: the other side could
- * not decrypt what comes behind the gap. A shutdown sends close_notify, which says that this is
+ * not decrypt what comes behind the gap. Behind what was written with a promise such a handler gets
+ * an empty buffer, which has that promise. A shutdown sends close_notify, which says that this is
  * really the end, and FIN. A close does that, too, and waits for the other side's close_notify, at
  * most for close_ms, before the connection goes. When its loop ends nobody waits for that, and of a
  * handler with a group of its own close_notify comes too late.
  *
- * Without auto_read the handshake reads by itself, and then no more than was asked for; but bytes
+ * Without auto_read the handshake reads by itself, and then no more than was asked for (whoever
+ * turns it off in the middle of a handshake, behind on_active, asks once); but bytes
  * that it finds behind its end are given to the handlers unasked; weir_flow_control_handler behind
  * this one keeps them until they are.
  *

@@ -73,7 +73,8 @@ typedef struct weir_tls_config {
 
     /* A file to which the secrets of every connection are appended, so that Wireshark can read
      * them; so can everybody else who has the file, which is made for its owner alone (0600). It
-     * must be a regular file: -EINVAL; a symbolic link is -ELOOP. NULL: none. */
+     * must be a regular file: -EINVAL; a symbolic link is -ELOOP, another user's file -EPERM or
+     * -EACCES. NULL: none. */
     const char *key_log_file;
 } weir_tls_config;
 

@@ -131,6 +131,12 @@ static weir_ctx *find_prev(weir_pipeline *pipeline, const change *what)
     return NULL;
 }
 
+/* Whether those behind it know of the switch that it is, or heard of nothing else. */
+static bool has_switched(const weir_ctx *ctx)
+{
+    return ctx->type->is_switch && (ctx->state != WEIR_CTX_NEW || ctx->is_heir);
+}
+
 /* Links what comes. On the loop, under the lock. */
 static int link_coming(weir_pipeline *pipeline, const change *what, weir_error *error)
 {
@@ -142,7 +148,7 @@ static int link_coming(weir_pipeline *pipeline, const change *what, weir_error *
     int code = check_types(what->coming->type, what->has_leaving ? prev->prev : prev, prev->next,
                            error);
     if (code == 0) {
-        what->coming->is_heir = what->has_leaving && prev->type->is_switch;
+        what->coming->is_heir = what->has_leaving && has_switched(prev);
         link_between(prev, what->coming, prev->next);
     }
     return code;

@@ -162,8 +162,12 @@ static bool begin_shutdown(weir_channel *channel, weir_channel_extras *extras)
 /* On the loop. */
 static void finish_now(weir_channel *channel, weir_promise *promise)
 {
+    if (weir__channel_is_closing(channel)) {
+        weir__channel_close_now(channel, promise); /* handlers know, and may be asking for this */
+        return;
+    }
     weir_channel_extras *extras = weir__channel_need_extras(channel);
-    if (extras == NULL || weir__channel_is_closing(channel) || !weir__channel_was_active(channel)) {
+    if (extras == NULL || !weir__channel_was_active(channel)) {
         weir_channel_close(channel, promise); /* nothing to bring to an end, or no memory for it */
         return;
     }

@@ -132,8 +132,7 @@ static int begin(weir_ctx *ctx, weir_tls_connection *self, weir_error *error)
     if (code < 0)
         return code;
     weir__tls_send_output(ctx, self);
-    if (!weir__tls_has_option(ctx, WEIR_OPTION_AUTO_READ))
-        weir_ctx_read(ctx); /* nobody else knows that something is awaited */
+    weir__tls_need_read(ctx);
     return 0;
 }
 
@@ -148,6 +147,8 @@ static void tls_on_active(weir_ctx *ctx)
     else if (begin(ctx, self, &error) < 0)
         weir__tls_fail(ctx, &error);
     weir_ctx_fire_active(ctx);
+    if (self->phase == WEIR_TLS_SHAKING && !weir_ctx_is_removed(ctx))
+        weir__tls_need_read(ctx); /* somebody may have turned auto_read off */
 }
 
 static int check(const weir_tls *config, weir_error *error)

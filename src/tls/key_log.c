@@ -22,7 +22,7 @@ static int refuse(weir_error *error, const char *path, int code)
     return weir_error_set(error, code, "tls", "cannot write secrets to %s: %s", path, why);
 }
 
-/* What was there may be everybody's to read. */
+/* What was there may be everybody's to read, or another's. */
 static int check(int fd)
 {
     struct stat about;
@@ -30,6 +30,8 @@ static int check(int fd)
         return -errno;
     if (!S_ISREG(about.st_mode))
         return -EINVAL;
+    if (about.st_uid != geteuid())
+        return -EPERM;
     bool is_ours = (about.st_mode & (S_IRWXG | S_IRWXO)) == 0;
     return is_ours || fchmod(fd, S_IRUSR | S_IWUSR) == 0 ? 0 : -errno;
 }

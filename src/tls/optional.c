@@ -8,8 +8,9 @@
 #include <errno.h>
 
 typedef struct optional {
-    weir_tls *tls;     /* NULL: it is decided */
-    bool holds_active; /* on_active came, and has not gone on */
+    weir_tls *tls;      /* NULL: it is decided */
+    bool holds_active;  /* on_active came, and has not gone on */
+    bool is_read_asked; /* by others, who have got nothing yet */
     bool is_refused;
     weir_tls_wait wait;
 } optional;
@@ -101,6 +102,13 @@ static void optional_on_read_complete(weir_ctx *ctx)
         weir__tls_need_read(ctx);
 }
 
+static void optional_read(weir_ctx *ctx)
+{
+    optional *self = weir_ctx_state(ctx);
+    self->is_read_asked = true;
+    weir_ctx_read(ctx);
+}
+
 static void optional_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     optional *self = weir_ctx_state(ctx);
@@ -117,7 +125,7 @@ static void optional_on_read(weir_ctx *ctx, weir_msg *msg)
     int code = 0;
     weir__tls_wait_end(ctx, &self->wait, self->tls);
     if (first == WEIR__TLS_HANDSHAKE)
-        code = weir__tls_take_place(ctx, self->tls);
+        code = weir__tls_take_place(ctx, self->tls, self->is_read_asked);
     else
         weir_ctx_remove(ctx);
     if (code == 0) {
@@ -139,6 +147,7 @@ const weir_handler_type weir_tls_optional_handler = {
     .on_read_complete = optional_on_read_complete,
     .on_event = optional_on_event,
     .on_inactive = optional_on_inactive,
+    .read = optional_read,
     .write = weir__tls_refuse_write,
     .takes_reads = &weir_buf_type,
     .gives_reads = &weir_buf_type,

@@ -71,12 +71,16 @@ bool weir__tls_is_lost(const weir_ctx *ctx)
 }
 
 /* A name that weir gave cannot be given by others; then the new one gets such a one, too. */
-int weir__tls_take_place(weir_ctx *ctx, weir_tls *config)
+int weir__tls_take_place(weir_ctx *ctx, weir_tls *config, bool is_read_asked)
 {
     const char *name = weir_ctx_name(ctx);
-    return weir_pipeline_replace(weir_ctx_pipeline(ctx), name,
-                                 strchr(name, '#') == NULL ? name : NULL, &weir_tls_handler,
-                                 config);
+    weir_channel *channel = weir_ctx_channel(ctx);
+    int code = weir_pipeline_replace(weir_ctx_pipeline(ctx), name,
+                                     strchr(name, '#') == NULL ? name : NULL, &weir_tls_handler,
+                                     config);
+    if (code == 0 && is_read_asked)
+        weir_channel_read(channel);
+    return code;
 }
 
 void weir__tls_give_up(weir_ctx *ctx, int code, const char *message)

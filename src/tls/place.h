@@ -37,8 +37,9 @@ bool weir__tls_is_on_loop(const weir_ctx *ctx);
 /* Whether the connection is lost, so that an error that comes from the channel says why. */
 bool weir__tls_is_lost(const weir_ctx *ctx);
 
-/* Puts a weir_tls_handler in the place of the handler: 0, or what weir_pipeline_replace says. */
-int weir__tls_take_place(weir_ctx *ctx, weir_tls *config);
+/* Puts a weir_tls_handler in the place of the handler: 0, or what weir_pipeline_replace says. What
+ * others have asked for before, TLS reads for them. */
+int weir__tls_take_place(weir_ctx *ctx, weir_tls *config, bool is_read_asked);
 
 /* For a handler's `added` that has failed: it is removed, and the channel closed, because what is
  * behind it would speak in the clear. */

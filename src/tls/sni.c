@@ -39,6 +39,7 @@ struct sni {
     bool is_done;           /* the ClientHello is there */
     bool is_leaving;        /* TLS is about to take its place */
     bool holds_active;      /* on_active came, and has not gone on */
+    bool is_read_asked;     /* by others, who have got nothing yet */
 };
 
 /* Refusing ------------------------------------------------------------------------------------- */
@@ -87,7 +88,7 @@ static void take_context(weir_ctx *ctx, sni *self, weir_tls_context *context)
     self->is_leaving = true;
     self->tls->context = weir_tls_context_retain(context);
     weir__tls_wait_end(ctx, &self->wait, self->tls);
-    int code = weir__tls_take_place(ctx, self->tls);
+    int code = weir__tls_take_place(ctx, self->tls, self->is_read_asked);
     if (code < 0)
         refuse(ctx, self, code, "no memory for TLS");
 }
@@ -213,6 +214,13 @@ static void sni_on_read_complete(weir_ctx *ctx)
     const sni *self = weir_ctx_state(ctx);
     if (!self->is_done && !self->decoder.is_over)
         weir__tls_need_read(ctx);
+}
+
+static void sni_read(weir_ctx *ctx)
+{
+    sni *self = weir_ctx_state(ctx);
+    self->is_read_asked = true;
+    weir_ctx_read(ctx);
 }
 
 static void sni_on_error(weir_ctx *ctx, const weir_error *error)
@@ -368,6 +376,7 @@ const weir_handler_type weir_tls_sni_handler = {
     .on_event = sni_on_event,
     .on_inactive = sni_on_inactive,
     .on_error = sni_on_error,
+    .read = sni_read,
     .write = weir__tls_refuse_write,
     .takes_reads = &weir_buf_type,
     .gives_reads = &weir_buf_type,

@@ -263,6 +263,49 @@ static void s121_a_loop_that_has_ended_closes_the_socket(void **state)
     weir_group_free(loops);
 }
 
+/* It brings a connection to an end in good order, whoever closes it; and never passes a close on.
+ */
+static void finish_instead(weir_ctx *ctx, weir_promise *promise)
+{
+    weir_channel_finish(weir_ctx_channel(ctx), promise);
+}
+
+static const weir_handler_type finisher = { .name = "finisher", .close = finish_instead };
+
+static int init_finisher(weir_channel *child, void *arg)
+{
+    weir_handler_config config = { .type = &finisher, .group = arg };
+    return weir_pipeline_add(weir_channel_pipeline(child), &config, NULL);
+}
+
+static void loops_end_beside_a_handler_that_finishes_elsewhere(void **state)
+{
+    enum { MANY = 20 };
+    int fds[MANY];
+    setup self;
+    weir_group *others;
+    weir_group_config config = { .count = 1, .watchdog_ms = WEIR_OFF };
+    assert_int_equal(weir_group_new_executors(&others, &config, NULL), 0);
+    prepare(&self, *state, 1, 2);
+    self.config.init = NULL;
+    self.config.init_child = init_finisher;
+    self.config.arg = others;
+    listen_on(&self, EVERYWHERE);
+    for (int i = 0; i < MANY; i++)
+        fds[i] = dial(self.server);
+    WAIT_FOR(server_stats(self.server).connections == MANY);
+    assert_int_equal(weir_group_shutdown(self.workers, 0, 10000), 0);
+    for (int i = 0; i < MANY; i++) {
+        hear_end(fds[i]);
+        close(fds[i]);
+    }
+    assert_int_equal(weir_future_await(weir_group_terminated(self.workers)), 0);
+    close_all(&self);
+    assert_int_equal(weir_group_shutdown(others, 0, 10000), 0);
+    assert_int_equal(weir_future_await(weir_group_terminated(others)), 0);
+    weir_group_free(others);
+}
+
 /* Connections ---------------------------------------------------------------------------------- */
 
 static void no_more_connections_than_allowed(void **state)
@@ -455,6 +498,7 @@ int main(void)
         each_backend(s131_a_logging_handler_tells_of_the_listener),
         epoll_only(s119_a_socket_needs_a_loop),
         each_backend(s121_a_loop_that_has_ended_closes_the_socket),
+        each_backend(loops_end_beside_a_handler_that_finishes_elsewhere),
         each_backend(no_more_connections_than_allowed),
         each_backend(a_listener_closes_with_a_thousand_in_its_backlog),
         epoll_only(statistics_of_nothing_are_zero),

@@ -338,6 +338,25 @@ static void a_switch_is_told_behind_it_before_it_is_added(void **state)
     spy_end(embedded);
 }
 
+/* One that was never added, because the channel was between two loops, has told nobody. */
+static void the_heir_of_one_that_never_came_is_told(void **state)
+{
+    (void)state;
+    spy_entry entries[] = { { "b", &spy, NULL }, { 0 } };
+    weir_embedded *embedded = spy_open(entries);
+    weir_channel *channel = weir_embedded_channel(embedded);
+    weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
+    weir_channel_deregister(channel, NULL);
+    weir_embedded_run(embedded);
+    assert_int_equal(weir_pipeline_add_first(pipeline, "s", &spy_switch, NULL), 0);
+    assert_int_equal(weir_pipeline_replace(pipeline, "s", "t", &spy_switch, NULL), 0);
+    spy_forget();
+    weir_channel_register(channel, weir_embedded_executor(embedded), NULL);
+    weir_embedded_run(embedded);
+    assert_trace("b.on_event t.added t.on_registered b.on_registered");
+    spy_end(embedded);
+}
+
 static void remove_switch(weir_ctx *ctx)
 {
     weir_pipeline_remove(weir_ctx_pipeline(ctx), "s");
@@ -804,6 +823,7 @@ int main(void)
         weir_case(names_are_cut_at_every_size),
         weir_case(replacing_adds_then_removes),
         weir_case(a_switch_is_told_behind_it_before_it_is_added),
+        weir_case(the_heir_of_one_that_never_came_is_told),
         weir_case(a_switch_may_go_when_it_is_told),
         weir_case(replacing_from_outside),
         weir_case(names_from_outside_are_taken_at_once),

@@ -745,6 +745,9 @@ static void the_key_log_goes_nowhere_else(void **state)
     expect_no_key_log(fifo, -EINVAL, "no regular file");
     expect_no_key_log("/dev/null", -EINVAL, "no regular file");
     expect_no_key_log(cert_directory(), -EISDIR, "directory");
+    const char *foreign = cert_file("foreign.log", "theirs\n");
+    if (chown(foreign, geteuid() + 1, (gid_t)-1) == 0) /* as who may give files away */
+        expect_no_key_log(foreign, -EPERM, "not permitted");
     assert_int_equal(stat(path, &about), 0);
     assert_int_equal(about.st_mode & 0777, 0666); /* through the link it was not touched */
     assert_int_equal(

@@ -5,6 +5,7 @@
 #include "exec/executors.h"
 
 #include <weir/channel.h>
+#include <weir/tls_select.h>
 
 #include <errno.h>
 
@@ -15,17 +16,29 @@ static void reads_on_demand(weir_ctx *ctx)
 
 static const weir_handler_type on_demand = { .name = "on demand", .added = reads_on_demand };
 
+/* As a proxy does, until it has somebody to pass on to. */
+static void stops_reading(weir_ctx *ctx)
+{
+    reads_on_demand(ctx);
+    weir_ctx_fire_active(ctx);
+}
+
+static const weir_handler_type stopping = { .name = "stopping", .on_active = stops_reading };
+
 static void the_handshake_reads_by_itself(void **state)
 {
-    pair both = { .client.last = &on_demand, .server.last = &on_demand };
+    static const weir_handler_type *const types[] = { &on_demand, &stopping };
     (void)state;
-    pair_begin(&both);
-    assert_true(weir_embedded_is_reading(both.client.embedded));
-    assert_true(weir_embedded_is_reading(both.server.embedded));
-    both.most = 1; /* however often it takes */
-    pair_shake(&both);
-    pair_say(&both, &both.client, "hello");
-    pair_finish(&both);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        pair both = { .client.last = types[i], .server.last = types[i] };
+        pair_begin(&both);
+        assert_true(weir_embedded_is_reading(both.client.embedded));
+        assert_true(weir_embedded_is_reading(both.server.embedded));
+        both.most = 1; /* however often it takes */
+        pair_shake(&both);
+        pair_say(&both, &both.client, "hello");
+        pair_finish(&both);
+    }
 }
 
 /* Both are served as long as they read, and no longer. */
@@ -46,6 +59,50 @@ static bool is_shaken(const pair *both)
 {
     return weir_future_is_done(weir_tls_handshake(weir_embedded_channel(both->client.embedded))) &&
            weir_future_is_done(weir_tls_handshake(weir_embedded_channel(both->server.embedded)));
+}
+
+/* Before the channel is active, and before it is known with which certificate, or whether at all.
+ */
+static void asks_early(weir_ctx *ctx)
+{
+    weir_ctx_read(ctx);
+    weir_ctx_fire_registered(ctx);
+}
+
+static const weir_handler_type early = {
+    .name = "early",
+    .added = reads_on_demand,
+    .on_registered = asks_early,
+};
+
+static void check_early(const weir_handler_type *first, void *arg, weir_tls_context *context)
+{
+    char heard[16];
+    pair both = { .server = { .last = &early, .first = first, .first_arg = arg } };
+    both.server.tls.context = context;
+    pair_begin(&both);
+    carry_what_is_asked_for(&both);
+    assert_true(is_shaken(&both));
+    weir_embedded_write_outbound(both.client.embedded, weir_buf_msg(weir_buf_from("hello", 5)));
+    weir_embedded_flush(both.client.embedded);
+    carry_what_is_asked_for(&both);
+    assert_int_equal(pair_heard(&both.server, heard, sizeof heard), 5);
+    assert_false(weir_embedded_is_reading(both.server.embedded));
+    pair_finish(&both);
+}
+
+static void what_was_asked_for_early_is_read_behind_the_handshake(void **state)
+{
+    weir_tls_sni sni = { 0 };
+    weir_tls_context *context = pair_server_context(NULL);
+    weir_tls tls = { .context = context };
+    (void)state;
+    assert_int_equal(weir_tls_hosts_new(&sni.hosts, NULL, 0, context, NULL), 0);
+    check_early(NULL, NULL, context);
+    check_early(&weir_tls_sni_handler, &sni, context);
+    check_early(&weir_tls_optional_handler, &tls, context);
+    weir_tls_hosts_release(sni.hosts);
+    weir_tls_context_release(context);
 }
 
 static void no_more_is_read_than_was_asked_for(void **state)
@@ -130,6 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         weir_case(the_handshake_reads_by_itself),
+        weir_case(what_was_asked_for_early_is_read_behind_the_handshake),
         weir_case(no_more_is_read_than_was_asked_for),
         weir_case(what_was_asked_for_before_tls_is_read_behind_the_handshake),
         weir_case(who_does_not_wait_is_told_of_no_truncation),
