@@ -450,18 +450,27 @@ static void what_is_on_its_way_there_at_a_switch_is_refused(void **state)
     scene_end(&self);
 }
 
+/* Two handlers elsewhere, each on its own executor, and behind them one that switches. */
+static void begin_with_two_lanes(scene *self, spy spies[3])
+{
+    static const char *const names[] = { "one", "two", "last" };
+    static const int groups[] = { 0, 1, -1 };
+    scene_begin(self);
+    for (int i = 0; i < 3; i++) {
+        spies[i] = (spy){ .switches = i == 2 };
+        add(self, &spies[i], names[i], groups[i]);
+    }
+    pump(self);
+    self->log[0] = '\0';
+}
+
 /* The event is in the first lane, the message behind the second. */
 static void a_switch_before_two_lanes_is_one_for_both(void **state)
 {
     (void)state;
     scene self;
-    spy one = { 0 }, two = { 0 }, last = { .switches = true };
-    scene_begin(&self);
-    add(&self, &one, "one", 0);
-    add(&self, &two, "two", 1);
-    add(&self, &last, "last", -1);
-    pump(&self);
-    self.log[0] = '\0';
+    spy spies[3];
+    begin_with_two_lanes(&self, spies);
     feed(&self, 1, 2);
     step(&self, 0);
     step(&self, 1);
@@ -478,13 +487,8 @@ static void what_comes_behind_a_switch_goes_through_lanes(void **state)
 {
     (void)state;
     scene self;
-    spy one = { 0 }, two = { 0 }, last = { .switches = true };
-    scene_begin(&self);
-    add(&self, &one, "one", 0);
-    add(&self, &two, "two", 1);
-    add(&self, &last, "last", -1);
-    pump(&self);
-    self.log[0] = '\0';
+    spy spies[3];
+    begin_with_two_lanes(&self, spies);
     feed(&self, 1, 1);
     step(&self, 0);
     step(&self, 1);
