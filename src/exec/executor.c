@@ -21,9 +21,6 @@
 #define MOST_TASKS 16384  /* of a pass with a deadline */
 #define TIMERS_AT_ONCE 64 /* so few that they are still in the cache when they run */
 
-/* So long without anything to do, and the thread's pool gives back what it keeps. */
-#define IDLE_NS 1000000000
-
 /*
  * Sleeping. The executor says ASLEEP, looks at its queues once more, and waits. Who posts looks at
  * this after pushing; both go through one order of all such accesses, so one of the two sees the
@@ -171,18 +168,6 @@ static bool is_busy(const weir_executor *executor)
     return executor->type->is_busy != NULL && executor->type->is_busy(executor);
 }
 
-WEIR__HOT bool weir__executor_has_tasks(weir_executor *executor)
-{
-    return !weir__task_queue_is_empty(&executor->tasks) ||
-           !weir__task_queue_is_empty(&executor->tail_tasks);
-}
-
-int64_t weir__executor_next_deadline_ns(const weir_executor *executor)
-{
-    const weir_heap_node *first = weir__heap_first(&executor->timers);
-    return first != NULL ? first->key : INT64_MAX;
-}
-
 /* How long to wait; negative: for ever. */
 static int64_t wait_ns(weir_executor *executor, int64_t max_ns)
 {
@@ -194,20 +179,12 @@ static int64_t wait_ns(weir_executor *executor, int64_t max_ns)
     return max_ns >= 0 && max_ns < left_ns ? max_ns : left_ns;
 }
 
-/* Waits, and when that takes long, empties the thread's pool in between: an idle thread keeps no
- * memory. What was in use until now counts as needed, but for the second time. */
-static void wait_and_trim(weir_executor *executor, int64_t timeout_ns)
+/* What was in use until now counts as needed, but for the second time. */
+int64_t weir__executor_idle(int64_t timeout_ns)
 {
-    bool is_long = timeout_ns < 0 || timeout_ns > IDLE_NS;
-    if (!is_long || !weir__pool_has_cache()) {
-        executor->type->wait(executor, timeout_ns);
-        return;
-    }
-    if (executor->type->wait(executor, IDLE_NS))
-        return;
     weir_pool_trim();
     weir_pool_trim();
-    executor->type->wait(executor, timeout_ns < 0 ? timeout_ns : timeout_ns - IDLE_NS);
+    return timeout_ns < 0 ? timeout_ns : timeout_ns - WEIR__IDLE_NS;
 }
 
 int64_t weir__executor_next_ns(weir_executor *executor)
@@ -256,14 +233,9 @@ void weir__executor_get_up(weir_executor *executor)
     atomic_store_explicit(&executor->sleep, AWAKE, memory_order_seq_cst);
 }
 
-WEIR__HOT bool weir__executor_sleep(weir_executor *executor, int64_t max_ns)
+bool weir__executor_sleep(weir_executor *executor, int64_t max_ns)
 {
-    int64_t timeout_ns;
-    if (!weir__executor_fall_asleep(executor, max_ns, &timeout_ns))
-        return false;
-    wait_and_trim(executor, timeout_ns);
-    weir__executor_get_up(executor);
-    return true;
+    return weir__executor_sleep_by(executor, max_ns, executor->type->wait);
 }
 
 void weir__executor_set_resting(weir_executor *executor, bool is_resting)
@@ -432,7 +404,13 @@ WEIR__HOT static bool end_pass(weir_executor *executor, bool has_run)
     return has_run || has_run_tail;
 }
 
-bool weir__executor_run_tasks(weir_executor *executor, int64_t budget_ns)
+/* Whether there is nothing to run, nor anybody to be told that a pass is over. */
+static inline bool is_quiet(weir_executor *executor)
+{
+    return !weir__executor_has_something(executor) && weir__list_is_empty(&executor->pass_hooks);
+}
+
+static bool run_pass(weir_executor *executor, int64_t budget_ns)
 {
     bool has_run = false, has_moved_all;
     int64_t deadline_ns;
@@ -443,6 +421,15 @@ bool weir__executor_run_tasks(weir_executor *executor, int64_t budget_ns)
         has_run |= run_until(executor, deadline_ns);
     } while (!has_moved_all && executor->now_ns < deadline_ns);
     return end_pass(executor, has_run);
+}
+
+bool weir__executor_run_tasks(weir_executor *executor, int64_t budget_ns)
+{
+    if (!is_quiet(executor))
+        return run_pass(executor, budget_ns);
+    atomic_store_explicit(&executor->tasks_left, 0, memory_order_relaxed);
+    weir__counter_add(&executor->passes, 1);
+    return false;
 }
 
 bool weir__executor_run_batch(weir_executor *executor)

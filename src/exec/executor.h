@@ -6,6 +6,7 @@
 
 #include "base/heap.h"
 #include "base/list.h"
+#include "buf/pool.h"
 #include "exec/future.h"
 #include "exec/task_queue.h"
 
@@ -179,13 +180,28 @@ int64_t weir__executor_read_clock(weir_executor *executor);
 int64_t weir__executor_refresh_clock(weir_executor *executor);
 
 /* Whether a task waits, in the tail, too. */
-bool weir__executor_has_tasks(weir_executor *executor);
+static inline bool weir__executor_has_tasks(weir_executor *executor)
+{
+    return !weir__task_queue_is_empty(&executor->tasks) ||
+           !weir__task_queue_is_empty(&executor->tail_tasks);
+}
 
 /* Whether somebody has asked it to wake up since it fell asleep. */
 bool weir__executor_is_woken(const weir_executor *executor);
 
 /* When the next timer is due, INT64_MAX when there is none. */
-int64_t weir__executor_next_deadline_ns(const weir_executor *executor);
+static inline int64_t weir__executor_next_deadline_ns(const weir_executor *executor)
+{
+    const weir_heap_node *first = weir__heap_first(&executor->timers);
+    return first != NULL ? first->key : INT64_MAX;
+}
+
+/* Whether there is something to run: a task, or a timer that is due. */
+static inline bool weir__executor_has_something(weir_executor *executor)
+{
+    return weir__executor_has_tasks(executor) ||
+           weir__executor_next_deadline_ns(executor) <= executor->now_ns;
+}
 
 /*
  * Goes to sleep unless there is something to do: returns false when there is, else calls the kind's
@@ -197,6 +213,27 @@ bool weir__executor_sleep(weir_executor *executor, int64_t max_ns);
  * the wait. */
 bool weir__executor_fall_asleep(weir_executor *executor, int64_t max_ns, int64_t *timeout_ns);
 void weir__executor_get_up(weir_executor *executor);
+
+/* A wait takes so long that the thread's pool is emptied: an idle thread keeps no memory. How long
+ * it still has to wait. */
+#define WEIR__IDLE_NS 1000000000
+int64_t weir__executor_idle(int64_t timeout_ns);
+
+/* The same as weir__executor_sleep, for who knows how it waits. Inline, as everything between a
+ * thread's sleep and its work should be: the processor has forgotten where calls return to. */
+static inline __attribute__((always_inline)) bool weir__executor_sleep_by(
+    weir_executor *executor, int64_t max_ns,
+    bool (*wait)(weir_executor *executor, int64_t timeout_ns))
+{
+    int64_t timeout_ns;
+    if (!weir__executor_fall_asleep(executor, max_ns, &timeout_ns))
+        return false;
+    bool may_idle = (timeout_ns < 0 || timeout_ns > WEIR__IDLE_NS) && weir__pool_has_cache();
+    if (!wait(executor, may_idle ? WEIR__IDLE_NS : timeout_ns) && may_idle)
+        wait(executor, weir__executor_idle(timeout_ns));
+    weir__executor_get_up(executor);
+    return true;
+}
 
 /*
  * Moves due timers to the queue and runs tasks, for `budget_ns` (negative: until there is none),

@@ -51,11 +51,6 @@ weir_task *weir__task_queue_pop_taken(weir_task_queue *queue)
     return leave(queue, weir__mpsc_pop_taken(&queue->mpsc));
 }
 
-bool weir__task_queue_is_empty(weir_task_queue *queue)
-{
-    return weir__mpsc_is_empty(&queue->mpsc);
-}
-
 size_t weir__task_queue_count(weir_task_queue *queue)
 {
     weir__mpsc_take(&queue->mpsc);

@@ -56,7 +56,10 @@ void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task, bool 
 weir_task *weir__task_queue_pop(weir_task_queue *queue);
 weir_task *weir__task_queue_pop_taken(weir_task_queue *queue);
 
-bool weir__task_queue_is_empty(weir_task_queue *queue);
+static inline bool weir__task_queue_is_empty(weir_task_queue *queue)
+{
+    return weir__mpsc_is_empty(&queue->mpsc);
+}
 
 /* Any thread. Whether there is a task that the consumer has not taken over yet. */
 static inline bool weir__task_queue_has_new(const weir_task_queue *queue)

@@ -256,9 +256,8 @@ static uint8_t bits_of(uint32_t events)
     return bits;
 }
 
-WEIR__HOT void weir__readiness_begin(weir_readiness *self, weir_completion *phase)
+void weir__readiness_begin_rest(weir_readiness *self, weir_completion *phase)
 {
-    phase->before = weir__counter_get(&self->base.counters->completions);
     weir__io_tell_ended(&self->base);
     /* Those that are ready now; who comes back waits for the next turn. */
     weir__list_init(&phase->rest);
@@ -298,7 +297,7 @@ WEIR__HOT void weir__readiness_event(weir_readiness *self, weir_io_file *file, u
     complete_stream(self, file);
 }
 
-WEIR__HOT unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase)
+void weir__readiness_end_rest(weir_readiness *self, weir_completion *phase)
 {
     weir_list rest;
     weir_list_node *node;
@@ -306,8 +305,6 @@ WEIR__HOT unsigned weir__readiness_end(weir_readiness *self, weir_completion *ph
     weir__list_splice_back(&rest, &phase->rest);
     while ((node = weir__list_pop_front(&rest)) != NULL)
         complete_file(self, WEIR_CONTAINER(node, weir_io_file, ready));
-    self->base.current = NULL;
-    return (unsigned)(weir__counter_get(&self->base.counters->completions) - phase->before);
 }
 
 /* Submitting --------------------------------------------------------------------------------- */

@@ -66,14 +66,15 @@ void weir__readiness_lose(weir_readiness *self, weir_io_file *file, int code);
  */
 typedef struct weir_completion {
     weir_list rest;
+    bool has_rest;   /* else there is no list */
     uint64_t before; /* completions */
 } weir_completion;
-void weir__readiness_begin(weir_readiness *self, weir_completion *phase);
+static inline void weir__readiness_begin(weir_readiness *self, weir_completion *phase);
 void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events);
 
 /* The same for a file that may have operations at the kernel, beside those that are tried. */
 void weir__readiness_event_beside(weir_readiness *self, weir_io_file *file, uint32_t events);
-unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase);
+static inline unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase);
 
 /* What a poll waits for, with the same bits. */
 uint32_t weir__readiness_levels(const weir_io_op *poll);
@@ -84,5 +85,25 @@ int weir__readiness_send_now(weir_io *io, weir_io_file *file, const void *bytes,
 void weir__readiness_cancel(weir_io *io, weir_io_op *op);
 bool weir__readiness_has_results(const weir_io *io);
 void weir__readiness_wake(weir_io *io);
+
+/* What was ready before: first what has ended, and in the end the files. */
+void weir__readiness_begin_rest(weir_readiness *self, weir_completion *phase);
+void weir__readiness_end_rest(weir_readiness *self, weir_completion *phase);
+
+static inline void weir__readiness_begin(weir_readiness *self, weir_completion *phase)
+{
+    phase->before = weir__counter_get(&self->base.counters->completions);
+    phase->has_rest = self->base.first_ended != NULL || !weir__list_is_empty(&self->ready);
+    if (phase->has_rest)
+        weir__readiness_begin_rest(self, phase);
+}
+
+static inline unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase)
+{
+    if (phase->has_rest)
+        weir__readiness_end_rest(self, phase);
+    self->base.current = NULL;
+    return (unsigned)(weir__counter_get(&self->base.counters->completions) - phase->before);
+}
 
 #endif

@@ -123,7 +123,7 @@ static int rebuild(weir_loop *loop)
 }
 
 /* What a poll answers is judged when it is known what came of it. */
-WEIR__HOT static void poll_io(weir_loop *loop, int64_t timeout_ns)
+static inline __attribute__((always_inline)) void poll_io(weir_loop *loop, int64_t timeout_ns)
 {
     bool failed_before = loop->last_poll.code < 0 && loop->last_poll.code != -EINTR;
     int code = loop->io->type->poll(loop->io, timeout_ns);
@@ -139,7 +139,8 @@ WEIR__HOT static void poll_io(weir_loop *loop, int64_t timeout_ns)
         sys->poll(sys, NULL, 0, timeout_ns > 0 && timeout_ns < PAUSE_NS ? timeout_ns : PAUSE_NS);
 }
 
-static bool loop_wait(weir_executor *executor, int64_t timeout_ns)
+static inline __attribute__((always_inline)) bool loop_wait(weir_executor *executor,
+                                                            int64_t timeout_ns)
 {
     weir_loop *loop = (weir_loop *)executor;
     poll_io(loop, timeout_ns);
@@ -168,24 +169,19 @@ static void wait_for_events(weir_loop *loop, weir_strategy strategy, int64_t max
     if (own_ns > 0 && (max_wait_ns < 0 || own_ns < max_wait_ns))
         max_wait_ns = own_ns;
     loop->last_poll.is_woken = false;
-    if (strategy == WEIR_STRATEGY_BUSY_WAIT || !weir__executor_sleep(&loop->base, max_wait_ns))
+    if (strategy == WEIR_STRATEGY_BUSY_WAIT ||
+        !weir__executor_sleep_by(&loop->base, max_wait_ns, loop_wait))
         poll_io(loop, 0);
 }
 
 /* The spin detector ---------------------------------------------------------------------------- */
-
-WEIR__HOT static bool has_something_to_run(weir_executor *executor)
-{
-    return weir__executor_has_tasks(executor) ||
-           weir__executor_next_deadline_ns(executor) <= executor->now_ns;
-}
 
 /* A wait that ended before its time for no reason that anybody can see. */
 static bool was_early(weir_loop *loop, unsigned completions)
 {
     int64_t timeout_ns = loop->last_poll.timeout_ns;
     bool has_reason = completions > 0 || loop->io->news > 0 || loop->last_poll.is_woken ||
-                      has_something_to_run(&loop->base);
+                      weir__executor_has_something(&loop->base);
     return !has_reason && timeout_ns != 0 &&
            (timeout_ns < 0 || loop->base.now_ns - loop->last_poll.start_ns < timeout_ns);
 }
@@ -297,9 +293,10 @@ static void flush(weir_loop *loop)
 static bool run_tasks(weir_loop *loop, unsigned completions)
 {
     int64_t io_ns = 0;
-    if (has_something_to_run(&loop->base))
+    bool has_something = weir__executor_has_something(&loop->base);
+    if (has_something)
         flush(loop);
-    if (completions > 0 && has_something_to_run(&loop->base)) {
+    if (completions > 0 && has_something) {
         loop->tasks_start_ns = weir__executor_read_clock(&loop->base);
         io_ns = loop->tasks_start_ns - loop->turn_start_ns;
         weir__counter_add(&loop->io_ns, (uint64_t)(io_ns));
