@@ -65,6 +65,14 @@ int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec 
  * cancelled any more; else NULL. */
 const uint8_t *weir__outbound_sole(weir_outbound *queue, size_t *length);
 
+/* Whether so many bytes are what was left of the first message, a buffer, and nothing was lost
+ * before it. */
+static inline bool weir__outbound_is_first(const weir_outbound *queue, size_t bytes)
+{
+    const weir_write *first = queue->first;
+    return first != NULL && queue->lost == 0 && bytes == first->size - first->sent;
+}
+
 /* So many bytes from the front went: completes what they complete, and empty messages behind. */
 void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes);
 

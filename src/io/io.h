@@ -201,6 +201,14 @@ struct weir_io_type {
      * when it has to be submitted instead. NULL: that is always so. */
     int (*send_now)(weir_io *io, weir_io_file *file, const void *bytes, size_t length);
 
+    /* Submits a send of one piece, which stays where it is until the final on_done, without asking
+     * for it: PENDING; -EAGAIN when it has to be submitted as any other. NULL: that is always so.
+     * When nobody awaits its end, that may be told a millisecond later, with other results; `hurry`
+     * says that somebody does by now, with whatever was submitted. */
+    int (*send_soon)(weir_io *io, weir_io_op *op, const void *bytes, size_t length,
+                     bool is_awaited);
+    void (*hurry)(weir_io *io);
+
     /* Waits for events, at most `timeout_ns` (negative: for ever), not at all when results wait to
      * be told. How many there are, or -EINTR, or a code which says that it needs a rebuild. */
     int (*poll)(weir_io *io, int64_t timeout_ns);

@@ -222,8 +222,14 @@ static bool uring_hand_over(weir_io *base, weir_io_op *op)
     return true;
 }
 
+static void uring_hurry(weir_io *base)
+{
+    weir__uring_of(base)->unawaited = 0;
+}
+
 static void uring_cancel(weir_io *base, weir_io_op *op)
 {
+    uring_hurry(base);
     if (!weir__op_is_armed(op))
         return; /* over, or about to be told */
     if (!(op->state & WEIR_OP_AT_KERNEL)) {
@@ -297,12 +303,15 @@ static void complete_one(weir_uring *self, const struct io_uring_cqe *result)
     }
 }
 
-/* The operation that a result further on is about, if it is about one. */
-static weir_io_op *op_ahead(const struct io_uring_cq *queue, unsigned at, unsigned end)
+/* Fetching what is at no address, or not there any more, does no harm; looking at it does. */
+static inline __attribute__((always_inline)) void fetch_ahead(const struct io_uring_cq *queue,
+                                                              unsigned at, unsigned end)
 {
-    uint64_t name = queue->cqes[at & queue->ring_mask].user_data;
-    return (int)(end - at) > 0 && name % 2 == 0 && name > WEIR_URING_TAGS ? weir__uring_op_of(name)
-                                                                          : NULL;
+    uint64_t far = queue->cqes[(at + FAR_AHEAD) & queue->ring_mask].user_data;
+    uint64_t near = queue->cqes[(at + NEAR_AHEAD) & queue->ring_mask].user_data;
+    __builtin_prefetch(weir__uring_op_of(far), 1);
+    if ((int)(end - at) > NEAR_AHEAD && near % 2 == 0 && near > WEIR_URING_TAGS)
+        __builtin_prefetch(weir__uring_op_of(near)->file, 1);
 }
 
 /* What comes meanwhile, because somebody hands over, is for the next time. */
@@ -312,10 +321,7 @@ static void complete_all(weir_uring *self)
     unsigned end = io_uring_smp_load_acquire(queue->ktail);
     for (unsigned at = *queue->khead; at != end && self->is_open; at++) {
         struct io_uring_cqe result = queue->cqes[at & queue->ring_mask];
-        __builtin_prefetch(op_ahead(queue, at + FAR_AHEAD, end), 1);
-        weir_io_op *next = op_ahead(queue, at + NEAR_AHEAD, end);
-        if (next != NULL)
-            __builtin_prefetch(next->file, 1);
+        fetch_ahead(queue, at, end);
         io_uring_smp_store_release(queue->khead, at + 1);
         complete_one(self, &result);
     }
@@ -448,6 +454,8 @@ static const weir_io_type uring_type = {
     .detach = uring_detach,
     .close_file = uring_close_file,
     .submit = uring_submit,
+    .send_soon = weir__uring_send_soon,
+    .hurry = uring_hurry,
     .cancel = uring_cancel,
     .poll = uring_poll,
     .flush = uring_flush,

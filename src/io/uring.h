@@ -46,12 +46,13 @@ typedef struct weir_uring_buffers {
     unsigned users;                 /* operations that receive into them */
     unsigned count;                 /* how many the kernel has */
     unsigned spare_count;
-    unsigned used;       /* in this completion phase */
-    unsigned takers;     /* operations that used them */
-    unsigned most_used;  /* in one, of those that were counted since the last look */
-    unsigned phases;     /* how many that were */
-    uint32_t bytes;      /* how large each is */
-    uint32_t grown_turn; /* when there were not enough last */
+    unsigned used;        /* in this completion phase */
+    unsigned takers;      /* operations that used them */
+    unsigned most_used;   /* in one, of those that were counted since the last look */
+    unsigned phases;      /* how many that were */
+    uint32_t bytes;       /* how large each is */
+    uint32_t most_copied; /* of what is received */
+    uint32_t grown_turn;  /* when there were not enough last */
 } weir_uring_buffers;
 
 #define WEIR_URING_HEADERS 256
@@ -71,11 +72,12 @@ typedef struct weir_uring {
     weir_slots slots;
     weir_uring_buffers buffers;
 
+    unsigned unawaited; /* submissions whose results come at once, and nobody waits for */
+
     weir_io_op *uncancelled; /* there was no room to ask the kernel, linked by next_ended */
     weir_io_op *batch;       /* what told data last, and its batch is open */
     unsigned batch_count;
-    weir_io_op
-        *told; /* of whose file's end the kernel has told in this turn, linked the same way */
+    weir_io_op *told; /* the kernel has told of its file's end, in this turn; linked the same way */
 
     /* What was gathered to be sent since the last entry into the kernel. */
     unsigned piece_count, header_count;
@@ -147,11 +149,29 @@ int weir__uring_set_up(weir_sys *sys, unsigned entries, struct io_uring_params *
 int weir__uring_make_ring(weir_uring *self);
 void weir__uring_end_ring(weir_uring *self);
 
-/* Room for a submission; NULL when there is none, even after handing over what there was. */
-struct io_uring_sqe *weir__uring_next(weir_uring *self);
+/* Room for a submission, with nothing in it; NULL when there is none, even after handing over what
+ * there was. */
+struct io_uring_sqe *weir__uring_make_room(weir_uring *self);
+
+static inline struct io_uring_sqe *weir__uring_next(weir_uring *self)
+{
+    struct io_uring_sq *queue = &self->ring.sq;
+    if (__builtin_expect(!self->is_open || queue->sqe_tail - *queue->khead >= queue->ring_entries,
+                         0))
+        return weir__uring_make_room(self);
+    struct io_uring_sqe *entry = &queue->sqes[queue->sqe_tail++ & queue->ring_mask];
+    *entry = (struct io_uring_sqe){ 0 }; /* since liburing 2.6 preparing one does not set it all */
+    return entry;
+}
 
 /* Enters the kernel: hands over, and waits for a result, so long. 0 or a negative code. */
 int weir__uring_enter(weir_uring *self, int64_t timeout_ns);
+
+/* How many more there can be before the next entry into the kernel. */
+static inline unsigned weir__uring_room(const weir_uring *self)
+{
+    return self->is_open ? io_uring_sq_space_left(&self->ring) : 0;
+}
 
 static inline bool weir__uring_has_submissions(const weir_uring *self)
 {
@@ -205,6 +225,10 @@ bool weir__uring_takes(const weir_uring *self, const weir_io_op *op);
 /* Gives it one that is armed: PENDING; or why not, of which -EAGAIN and -EINTR mean that the engine
  * may try; or 0, of a send that has nothing to send. */
 int weir__uring_give(weir_uring *self, weir_io_op *op);
+
+/* The backend's send_soon. */
+int weir__uring_send_soon(weir_io *base, weir_io_op *op, const void *bytes, size_t length,
+                          bool is_awaited);
 
 /* A send that found no room is told when there is some, and given again. False: nobody can tell. */
 bool weir__uring_wait_for_room(weir_uring *self, weir_io_op *op);

@@ -55,6 +55,9 @@ int weir__uring_buffers_open(weir_uring *uring)
     unsigned count = uring->config.buffers > 0 ? uring->config.buffers : DEFAULT_BUFFERS;
     self->size = power_of_two(count);
     self->bytes = uring->config.buffer_bytes > 0 ? uring->config.buffer_bytes : DEFAULT_BYTES;
+    self->most_copied = self->bytes / LEAST_SHARE;
+    if (self->most_copied > MOST_COPIED)
+        self->most_copied = MOST_COPIED;
     int code = allocate(self);
     if (code == 0) {
         struct io_uring_buf_reg wish = { .ring_addr = (uintptr_t)self->ring,
@@ -79,12 +82,12 @@ void weir__uring_buffers_close(weir_uring *uring)
     *self = (weir_uring_buffers){ .users = self->users };
 }
 
-static void offer(weir_uring_buffers *self, unsigned number)
+/* The kernel has it from now on. */
+static inline void offer(weir_uring_buffers *self, const weir_buf *buf, unsigned number)
 {
-    io_uring_buf_ring_add(self->ring, self->bufs[number]->data, self->bytes, (uint16_t)number,
+    io_uring_buf_ring_add(self->ring, buf->data, self->bytes, (uint16_t)number,
                           io_uring_buf_ring_mask(self->size), 0);
     io_uring_buf_ring_advance(self->ring, 1);
-    self->count++;
 }
 
 /* The first time somebody receives, and then from the pool of the loop's thread. */
@@ -99,7 +102,8 @@ bool weir__uring_buffers_fill(weir_uring *uring)
             break;
         unsigned number = self->spare[--self->spare_count];
         self->bufs[number] = buf;
-        offer(self, number);
+        offer(self, buf, number);
+        self->count++;
     }
     return self->count > 0;
 }
@@ -148,18 +152,38 @@ static void note_written(const void *bytes, size_t length)
 #endif
 }
 
-weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned number, size_t length)
+/* Unless there are more than enough. */
+static inline void give_back(weir_uring *uring, const weir_buf *buf, unsigned number)
 {
     weir_uring_buffers *self = &uring->buffers;
+    if (self->count > self->wanted)
+        weir_buf_release(weir__uring_buffers_hand_on(uring, number));
+    else
+        offer(self, buf, number);
+}
+
+static weir_buf *copy_of(const weir_buf *buf, size_t length)
+{
+    weir_buf *copy = weir_buf_new(length);
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy->data, buf->data, length);
+    copy->writer = (uint32_t)length;
+    return copy;
+}
+
+WEIR__HOT weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned number, size_t length)
+{
+    weir_uring_buffers *self = &uring->buffers;
+    weir_buf *buf = self->bufs[number];
     self->used++;
-    note_written(self->bufs[number]->data, length);
-    bool is_short = length <= MOST_COPIED && length <= self->bytes / LEAST_SHARE;
-    weir_buf *copy = is_short ? weir_buf_from(self->bufs[number]->data, length) : NULL;
+    note_written(buf->data, length);
+    weir_buf *copy = length <= self->most_copied ? copy_of(buf, length) : NULL;
     if (copy != NULL) {
-        weir__uring_buffers_put_back(uring, number);
+        give_back(uring, buf, number);
         return copy;
     }
-    weir_buf *buf = weir__uring_buffers_hand_on(uring, number);
+    weir__uring_buffers_hand_on(uring, number);
     buf->writer = (uint32_t)length;
     return buf;
 }
@@ -173,13 +197,7 @@ void *weir__uring_buffers_look(weir_uring *uring, unsigned number)
 
 void weir__uring_buffers_put_back(weir_uring *uring, unsigned number)
 {
-    weir_uring_buffers *self = &uring->buffers;
-    if (self->bufs[number] == NULL)
-        return;
-    if (self->count > self->wanted) {
-        weir_buf_release(weir__uring_buffers_hand_on(uring, number));
-        return;
-    }
-    self->count--;
-    offer(self, number);
+    const weir_uring_buffers *self = &uring->buffers;
+    if (self->bufs[number] != NULL)
+        give_back(uring, self->bufs[number], number);
 }

@@ -9,6 +9,9 @@
 #define BUFFER_GROUP 0
 #define FEW_PIECES 64 /* with so few left it is time to hand over */
 
+/* It does not wait for room: the kernel might put a thread of its own to that. */
+#define HOW_TO_SEND (MSG_NOSIGNAL | MSG_DONTWAIT)
+
 static bool takes_datagrams(const weir_uring *self, const weir_io_op *op)
 {
     return op->is_multishot && self->features & WEIR_URING_RECVMSG && self->buffers.ring != NULL &&
@@ -64,20 +67,18 @@ static void prepare_accept(struct io_uring_sqe *entry, const weir_io_op *op)
         entry->ioprio |= IORING_ACCEPT_MULTISHOT;
 }
 
-/* The memory for the pieces is read when they are handed over, which nobody does in between. It
- * does not wait for room: the kernel might put a thread of its own to that. */
+/* The memory for the pieces is read when they are handed over, which nobody does in between. */
 static void prepare_send(weir_uring *self, struct io_uring_sqe *entry, const weir_io_op *op,
                          struct iovec *pieces, int count)
 {
     if (count == 1) {
-        io_uring_prep_send(entry, op->file->fd, pieces->iov_base, pieces->iov_len,
-                           MSG_NOSIGNAL | MSG_DONTWAIT);
+        io_uring_prep_send(entry, op->file->fd, pieces->iov_base, pieces->iov_len, HOW_TO_SEND);
         return;
     }
     struct msghdr *header = &self->headers[self->header_count++];
     *header = (struct msghdr){ .msg_iov = pieces, .msg_iovlen = (size_t)count };
     self->piece_count += (unsigned)count;
-    io_uring_prep_sendmsg(entry, op->file->fd, header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    io_uring_prep_sendmsg(entry, op->file->fd, header, HOW_TO_SEND);
 }
 
 /* Room for pieces, and for the submission that they belong to: handing over in between would give
@@ -85,22 +86,25 @@ static void prepare_send(weir_uring *self, struct io_uring_sqe *entry, const wei
 static bool has_room_to_gather(weir_uring *self)
 {
     unsigned room = sizeof self->pieces / sizeof *self->pieces - self->piece_count;
-    if (self->is_open && io_uring_sq_space_left(&self->ring) > 0 && room >= FEW_PIECES &&
-        self->header_count < WEIR_URING_HEADERS)
+    if (weir__uring_room(self) > 0 && room >= FEW_PIECES && self->header_count < WEIR_URING_HEADERS)
         return true;
     return weir__uring_enter(self, 0) == 0 && self->piece_count == 0;
 }
 
 /* No event tells the engine what the kernel finds out for itself. */
-static int begin(weir_uring *self, weir_io_op *op, struct io_uring_sqe *entry)
+static inline int begin_way(weir_io_op *op, struct io_uring_sqe *entry, uint8_t bit)
 {
-    uint8_t bit = weir__op_is_out(op) ? WEIR_FILE_WRITABLE : WEIR_FILE_READABLE;
     entry->user_data = weir__uring_name_of(op);
     op->state = WEIR_OP_AT_KERNEL;
     op->file->withheld |= bit;
     op->file->bits &= (uint8_t)~bit;
-    self->buffers.users += weir__uring_needs_buffers(op);
     return WEIR_IO_PENDING;
+}
+
+static int begin(weir_uring *self, weir_io_op *op, struct io_uring_sqe *entry)
+{
+    self->buffers.users += weir__uring_needs_buffers(op);
+    return begin_way(op, entry, weir__op_is_out(op) ? WEIR_FILE_WRITABLE : WEIR_FILE_READABLE);
 }
 
 /* The fault hook knows these by the names of the calls that they stand for. */
@@ -151,6 +155,22 @@ static int give_send(weir_uring *self, weir_io_op *op)
     weir__io_count(&self->base.base.counters->sends);
     prepare_send(self, entry, op, pieces, count);
     return begin(self, op, entry);
+}
+
+/* What may fail, or has failed, goes the other way. */
+WEIR__HOT int weir__uring_send_soon(weir_io *base, weir_io_op *op, const void *bytes, size_t length,
+                                    bool is_awaited)
+{
+    weir_uring *self = weir__uring_of(base);
+    bool is_usual = self->features & WEIR_URING_SEND && op->file->error == 0 && !weir__has_faults();
+    struct io_uring_sqe *entry = is_usual ? weir__uring_next(self) : NULL;
+    if (entry == NULL)
+        return -EAGAIN;
+    weir__io_count(&base->counters->sends);
+    self->unawaited += !is_awaited;
+    weir__op_arm_out(op);
+    io_uring_prep_send(entry, op->file->fd, bytes, length, HOW_TO_SEND);
+    return begin_way(op, entry, WEIR_FILE_WRITABLE);
 }
 
 static void prepare_connect(struct io_uring_sqe *entry, const weir_io_op *op)

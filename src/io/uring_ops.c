@@ -106,7 +106,7 @@ static void refuse(weir_uring *self, weir_io_op *op)
 
 /* Batches -------------------------------------------------------------------------------------- */
 
-void weir__uring_end_batch(weir_uring *self)
+static inline void end_batch(weir_uring *self)
 {
     weir_io *base = &self->base.base;
     weir_io_op *op = self->batch;
@@ -117,12 +117,17 @@ void weir__uring_end_batch(weir_uring *self)
     base->current = NULL;
 }
 
-/* Data: its batch is open from then on, unless it was full. */
-static void tell_data(weir_uring *self, weir_io_op *op, const weir_io_result *result)
+void weir__uring_end_batch(weir_uring *self)
+{
+    end_batch(self);
+}
+
+/* Data: its batch is open from then on, unless it was full. No other is. */
+static inline __attribute__((always_inline)) void tell_data(weir_uring *self, weir_io_op *op,
+                                                            const weir_io_result *result)
 {
     weir_io *base = &self->base.base;
-    if (self->batch != op) {
-        weir__uring_end_batch(self);
+    if (self->batch == NULL) {
         self->batch = op;
         self->buffers.takers += weir__uring_needs_buffers(op);
         base->current = op->file;
@@ -192,7 +197,8 @@ static int run_out(weir_uring *self)
     return weir__uring_buffers_fill(self) ? -EINTR : -ENOMEM;
 }
 
-static void complete_receive(weir_uring *self, weir_io_op *op, int code, unsigned flags)
+WEIR__BESIDE static void complete_receive(weir_uring *self, weir_io_op *op, int code,
+                                          unsigned flags)
 {
     if (flags & IORING_CQE_F_BUFFER && code > 0) {
         unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
@@ -340,11 +346,9 @@ void weir__uring_complete_end(weir_uring *self, weir_io_op *op, int code)
     }
 }
 
-void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigned flags)
+WEIR__BESIDE static void complete_otherwise(weir_uring *self, weir_io_op *op, int code,
+                                            unsigned flags)
 {
-    self->base.base.news++;
-    if (self->batch != NULL && self->batch != op)
-        weir__uring_end_batch(self);
     switch ((weir_io_op_kind)op->kind) {
     case WEIR_IO_RECEIVE:
         complete_receive(self, op, code, flags);
@@ -359,6 +363,39 @@ void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigne
         complete_out(self, op, code);
         break;
     }
+}
+
+/* A buffer of a receive that stays armed. */
+static inline void complete_buffer(weir_uring *self, weir_io_op *op, int code, unsigned flags)
+{
+    unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
+    weir_buf *buf = weir__uring_buffers_take(self, number, (size_t)code);
+    tell_data(self, op, &(weir_io_result){ .code = code, .is_armed = true, .buf = buf });
+}
+
+static inline void complete_sent(weir_uring *self, weir_io_op *op, int code)
+{
+    op->state = 0;
+    op->file->withheld &= (uint8_t)~WEIR_FILE_WRITABLE;
+    op->file->bits |= WEIR_FILE_WRITABLE;
+    op->file->out = NULL;
+    weir__op_tell(&self->base.base, op, &(weir_io_result){ .code = code });
+}
+
+/* Nearly all of them are one of these two, and nothing was in the way. */
+WEIR__HOT void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigned flags)
+{
+    const unsigned many = IORING_CQE_F_BUFFER | IORING_CQE_F_MORE;
+    self->base.base.news++;
+    if (self->batch != NULL && self->batch != op)
+        end_batch(self); /* whose callbacks may change this one */
+    bool is_usual = op->state == WEIR_OP_AT_KERNEL && code > 0;
+    if (is_usual && op->kind == WEIR_IO_RECEIVE && op->is_multishot && (flags & many) == many)
+        complete_buffer(self, op, code, flags);
+    else if (is_usual && op->kind == WEIR_IO_SEND)
+        complete_sent(self, op, code);
+    else
+        complete_otherwise(self, op, code, flags);
 }
 
 /* Another ring --------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 
 #define DEFAULT_ENTRIES 512
 #define COMPLETIONS_PER_ENTRY 8
+#define LONGEST_UNTOLD_NS 1000000 /* that something was sent */
 
 /* Newer than the oldest headers that will do. */
 #ifndef IORING_SETUP_SUBMIT_ALL
@@ -150,24 +151,34 @@ static bool is_fatal(int code)
     }
 }
 
-/* 0 when there is something, or the time is over. */
-int weir__uring_enter(weir_uring *self, int64_t timeout_ns)
+/* Waits for so many results, negative: for ever. */
+static int enter(weir_uring *self, unsigned count, unsigned wanted, int64_t timeout_ns)
 {
     weir_sys *sys = self->base.base.sys;
+    if (timeout_ns <= 0)
+        return sys->io_uring_enter(sys, self->enter_fd, count, wanted, self->enter_flags, NULL, 0);
+    struct __kernel_timespec time = { .tv_sec = timeout_ns / 1000000000,
+                                      .tv_nsec = timeout_ns % 1000000000 };
+    struct io_uring_getevents_arg arg = { .ts = (uintptr_t)&time };
+    return sys->io_uring_enter(sys, self->enter_fd, count, wanted,
+                               self->enter_flags | IORING_ENTER_EXT_ARG, &arg, sizeof arg);
+}
+
+/* 0 when there is something, or the time is over. What is sent at once has its result at once,
+ * which would end the wait; so unless somebody waits for that, it is for one result more. */
+int weir__uring_enter(weir_uring *self, int64_t timeout_ns)
+{
     struct io_uring_sq *queue = &self->ring.sq;
     int code = !self->is_open ? -EBADF : self->is_enabled ? 0 : enable(self);
     if (code < 0)
         return code;
+    unsigned wanted = timeout_ns != 0 ? 1 + self->unawaited : 0;
+    if (wanted > 1 && (timeout_ns < 0 || timeout_ns > LONGEST_UNTOLD_NS))
+        timeout_ns = LONGEST_UNTOLD_NS;
+    self->unawaited = 0;
     io_uring_smp_store_release(queue->ktail, queue->sqe_tail);
-    unsigned count = queue->sqe_tail - *queue->khead;
-    struct __kernel_timespec time = { .tv_sec = timeout_ns / 1000000000,
-                                      .tv_nsec = timeout_ns % 1000000000 };
-    struct io_uring_getevents_arg arg = { .ts = (uintptr_t)&time };
-    bool has_time = timeout_ns > 0;
     weir__io_count(&self->base.base.counters->polls);
-    code = sys->io_uring_enter(sys, self->enter_fd, count, timeout_ns != 0,
-                               self->enter_flags | (has_time ? IORING_ENTER_EXT_ARG : 0),
-                               has_time ? &arg : NULL, has_time ? sizeof arg : 0);
+    code = enter(self, queue->sqe_tail - *queue->khead, wanted, timeout_ns);
     if (!weir__uring_has_submissions(self))
         self->piece_count = self->header_count = 0;
     if (code >= 0 || code == -ETIME)
@@ -176,12 +187,9 @@ int weir__uring_enter(weir_uring *self, int64_t timeout_ns)
     return code;
 }
 
-struct io_uring_sqe *weir__uring_next(weir_uring *self)
+struct io_uring_sqe *weir__uring_make_room(weir_uring *self)
 {
-    if (__builtin_expect(!self->is_open, 0))
+    if (!self->is_open || weir__uring_enter(self, 0) < 0 || weir__uring_room(self) == 0)
         return NULL;
-    struct io_uring_sqe *entry = io_uring_get_sqe(&self->ring);
-    if (__builtin_expect(entry == NULL, 0) && weir__uring_enter(self, 0) == 0)
-        entry = io_uring_get_sqe(&self->ring);
-    return entry;
+    return weir__uring_next(self);
 }

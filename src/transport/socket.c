@@ -226,27 +226,6 @@ void weir__socket_end_batch(weir_socket *self)
         weir__socket_start_reading(&self->channel);
 }
 
-/* Sending -------------------------------------------------------------------------------------- */
-
-weir_io_op *weir__socket_take_out(weir_socket *self)
-{
-    weir_loop *loop = weir__channel_loop(&self->channel);
-    weir_io_op *op = weir__spare_get(&loop->sends, sizeof *op);
-    if (op != NULL)
-        *op = (weir_io_op){ .file = &self->file };
-    self->out = op;
-    return op;
-}
-
-void weir__socket_give_out_back(weir_socket *self)
-{
-    weir_loop *loop = weir__channel_loop(&self->channel);
-    if (self->out == NULL || self->out->is_in_flight)
-        return;
-    weir__spare_put(&loop->sends, self->out);
-    self->out = NULL;
-}
-
 /* Options -------------------------------------------------------------------------------------- */
 
 static bool has_option(const weir_socket *self, weir_option option)

@@ -98,8 +98,24 @@ int weir__socket_get_option(const weir_channel *channel, weir_option option, int
 
 /* The operation to send with, from the loop's spares, so that a socket that sends nothing has none:
  * NULL without memory. And it is given back, unless it is under way. */
-weir_io_op *weir__socket_take_out(weir_socket *self);
-void weir__socket_give_out_back(weir_socket *self);
+static inline weir_io_op *weir__socket_take_out(weir_socket *self)
+{
+    weir_loop *loop = weir__channel_loop(&self->channel);
+    weir_io_op *op = weir__spare_get(&loop->sends, sizeof *op);
+    if (op != NULL)
+        *op = (weir_io_op){ .file = &self->file };
+    self->out = op;
+    return op;
+}
+
+static inline void weir__socket_give_out_back(weir_socket *self)
+{
+    weir_loop *loop = weir__channel_loop(&self->channel);
+    if (self->out == NULL || self->out->is_in_flight)
+        return;
+    weir__spare_put(&loop->sends, self->out);
+    self->out = NULL;
+}
 
 /* An operation has ended: true when the channel waited for that, and the result is of no interest.
  */

@@ -8,6 +8,9 @@
 #include <linux/tcp.h>
 #include <string.h>
 
+/* Of a send that nobody waits for. */
+#define MOST_UNAWAITED 4096
+
 /* Reading -------------------------------------------------------------------------------------- */
 
 /* Messages that are not wanted any more are dropped, with what they bring along. */
@@ -62,18 +65,20 @@ static int gather(weir_io_op *op, struct iovec *pieces, int max)
     return weir__outbound_gather(&channel->outbound, channel->spare, pieces, max);
 }
 
+static void prepare_bytes(weir_socket *self)
+{
+    self->out->kind = WEIR_IO_SEND;
+    self->out->on_done = on_sent;
+    self->out->gather = gather;
+}
+
 /* Submits what is first in the queue: the operation's result. */
 static int send_first(weir_socket *self, weir_msg *msg)
 {
-    self->out->on_done = on_sent;
-    if (msg->type == &weir_buf_type) {
-        self->out->kind = WEIR_IO_SEND;
-        self->out->gather = gather;
-    } else {
-        int code = weir__sending_prepare(self, msg);
-        if (code < 0)
-            return code;
-    }
+    prepare_bytes(self);
+    int code = msg->type == &weir_buf_type ? 0 : weir__sending_prepare(self, msg);
+    if (code < 0)
+        return code;
     return weir__io_submit(weir__socket_io(self), self->out);
 }
 
@@ -116,38 +121,84 @@ WEIR__BESIDE static void send_rest(weir_socket *self, int code)
     weir__channel_sent(channel, code);
 }
 
-/* One buffer in one piece, as most flushes are, goes straight to the kernel. */
+/* Whether somebody waits until the first message has gone: its writer, or who cannot write more, or
+ * closes. What is long may not go at once. */
+static inline bool is_awaited(const weir_channel *channel, size_t length)
+{
+    return channel->outbound.first->promise != NULL || length > MOST_UNAWAITED ||
+           channel->is_output_ended || channel->is_leaving || channel->is_told_unwritable ||
+           atomic_load_explicit(&channel->unwritable, memory_order_relaxed) != 0;
+}
+
+/* One buffer in one piece, by an operation: whether that is under way. */
+static inline bool begin_sole(weir_socket *self, weir_io *io, const uint8_t *bytes, size_t length)
+{
+    if (weir__socket_take_out(self) == NULL)
+        return false;
+    prepare_bytes(self);
+    self->channel.outbound.is_started = true;
+    if (io->type->send_soon(io, self->out, bytes, length, is_awaited(&self->channel, length)) ==
+        WEIR_IO_PENDING)
+        return true;
+    weir__socket_give_out_back(self);
+    return false;
+}
+
+/* One buffer in one piece, as most flushes are, goes straight to the backend. */
 WEIR__HOT static void stream_flush(weir_channel *channel)
 {
     weir_socket *self = weir__socket_of(channel);
+    weir_io *io = weir__socket_io(self);
     if (self->out != NULL || !weir__outbound_has_flushed(&channel->outbound)) {
         if (self->is_relay && channel->is_output_ended)
             weir__relaying_stop(self->extras->relaying);
+        else if (io->type->hurry != NULL)
+            io->type->hurry(io);
         return;
     }
-    weir_io *io = weir__socket_io(self);
     size_t length = 0;
-    const uint8_t *bytes = NULL;
-    if (io->type->send_now != NULL)
-        bytes = weir__outbound_sole(&channel->outbound, &length);
-    int code = bytes != NULL ? io->type->send_now(io, &self->file, bytes, length) : -EAGAIN;
-    if (code == (int)length)
-        weir__channel_sent_sole(channel);
-    else
-        send_rest(self, code);
+    const uint8_t *bytes = weir__outbound_sole(&channel->outbound, &length);
+    int code = -EAGAIN;
+    if (bytes != NULL && io->type->send_now != NULL) {
+        code = io->type->send_now(io, &self->file, bytes, length);
+        if (code == (int)length) {
+            weir__channel_sent_sole(channel);
+            return;
+        }
+    } else if (bytes != NULL && io->type->send_soon != NULL &&
+               begin_sole(self, io, bytes, length)) {
+        return;
+    }
+    send_rest(self, code);
 }
 
-static void on_sent(weir_io_op *op, const weir_io_result *result)
+WEIR__BESIDE static void on_sent_otherwise(weir_socket *self, int code)
 {
-    weir_socket *self = weir__socket_of_out(op);
     weir_channel *channel = &self->channel;
-    int code = result->code >= 0 ? account(self, result->code) : result->code;
+    if (code >= 0)
+        code = account(self, code);
     weir__socket_give_out_back(self);
     if (code >= 0)
         weir__channel_sent(channel, 0);
     else if (code != -ECANCELED && !weir__channel_is_closing(channel))
         weir__channel_sent(channel, code);
     if (!weir__socket_landed(self) && code >= 0)
+        weir__channel_resume_output(channel);
+}
+
+/* Mostly it is all of the first message. */
+WEIR__HOT static void on_sent(weir_io_op *op, const weir_io_result *result)
+{
+    weir_socket *self = weir__socket_of_out(op);
+    weir_channel *channel = &self->channel;
+    if (op->kind != WEIR_IO_SEND || result->code <= 0 || self->is_quiescing ||
+        !weir__outbound_is_first(&channel->outbound, (size_t)result->code)) {
+        on_sent_otherwise(self, result->code);
+        return;
+    }
+    weir__socket_give_out_back(self);
+    weir__channel_sent_sole(channel);
+    if (weir__outbound_has_flushed(&channel->outbound))
         weir__channel_resume_output(channel);
 }
 

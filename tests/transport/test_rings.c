@@ -71,6 +71,37 @@ static void what_is_held_outlives_its_loop(void **state)
     assert_false(self.is_wrong);
 }
 
+/* What was sent is let go of by itself, when nothing else happens on the loop and nobody asked to
+ * be told. */
+static void note_free(void *arg, void *memory)
+{
+    (void)memory;
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static void what_was_sent_is_let_go_of(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 20 };
+    static char bytes[] = "twelve bytes";
+    record seen = { 0 };
+    atomic_int freed = 0;
+    int peer;
+    weir_channel *channel = pair_with(TCP, &seen, &peer);
+    for (int i = 0; i < MESSAGES; i++) {
+        weir_buf *buf = weir_buf_wrap(bytes, 12, note_free, &freed);
+        assert_non_null(buf);
+        weir_channel_write_and_flush(channel, &buf->msg, NULL);
+        WAIT_FOR(atomic_load(&freed) == i + 1);
+        peer_expect_text(peer, bytes);
+    }
+    weir_channel_stats stats;
+    weir_channel_get_stats(channel, &stats);
+    assert_int_equal(stats.pending_bytes, 0);
+    end_channel(channel);
+    close(peer);
+}
+
 /* Rings that cannot be had ----------------------------------------------------------------------
  */
 
@@ -120,6 +151,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         socket_cases(what_is_held_outlives_its_loop),
+        socket_cases(what_was_sent_is_let_go_of),
         case_over(URING, "a_channel_is_told_that_its_loop_has_no_ring_uring",
                   a_channel_is_told_that_its_loop_has_no_ring),
     };
