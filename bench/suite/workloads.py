@@ -42,6 +42,7 @@ PLAIN_WORKLOADS = [
     Workload("depth-16", "64 bytes, 64 connections, 16 messages on their way on each", "--connections", 64,
              "--depth", 16),
     Workload("echo-16k", "16 KiB, 64 connections", "--connections", 64, "--size", 16384),
+    Workload("echo-256k", "256 KiB, 8 connections", "--connections", 8, "--size", 262144),
     Workload("connect", "connect, 64 bytes there and back, close; 32 at a time", "--mode", "connect",
              "--connections", 32),
     Workload("rate-64", "64 bytes, 64 connections, 10,000 messages a second at fixed times", "--connections", 64,

@@ -6,7 +6,7 @@
 static const uint32_t sizes[] = {
     64,  80,  96,  112, 128, 144,  160,  176,  192,  208,   224,   240,
     256, 272, 288, 304, 320, 336,  352,  368,  384,  400,   416,   432,
-    448, 464, 480, 496, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536,
+    448, 464, 480, 496, 512, 1024, 2048, 4096, 8192, 16384, 32768, WEIR__LARGEST_GUESS,
 };
 #define LARGEST_INDEX ((int)(sizeof sizes / sizeof *sizes) - 1)
 #define FIRST_INDEX 30
@@ -37,4 +37,9 @@ __attribute__((noinline)) void weir__guess_change(weir_guess *guess, size_t leng
     } else {
         guess->was_small = true;
     }
+}
+
+void weir__guess_most(weir_guess *guess)
+{
+    set(guess, LARGEST_INDEX);
 }

@@ -14,6 +14,7 @@ typedef struct weir_guess {
 } weir_guess;
 
 #define WEIR__FIRST_GUESS 2048
+#define WEIR__LARGEST_GUESS 65536
 
 /* 2048 bytes at first, from 64 to 65536. */
 static inline size_t weir__guess_size(const weir_guess *guess)
@@ -22,6 +23,9 @@ static inline size_t weir__guess_size(const weir_guess *guess)
 }
 
 void weir__guess_change(weir_guess *guess, size_t length);
+
+/* Somebody knows that much comes. */
+void weir__guess_most(weir_guess *guess);
 
 /* A receive into a buffer of that size brought `length` bytes: four steps up when it was filled,
  * one step down after two in a row that would not have filled the next smaller one. */

@@ -144,7 +144,8 @@ struct weir_io_file {
     weir_block *kept; /* the last of them, NULL: none */
     int kept_code;    /* what comes behind them, when it is negative */
     bool keeps_descriptors;
-    uint8_t end; /* whether the kernel was asked to tell of it: see io/uring_ends.c */
+    uint8_t end;  /* whether the kernel was asked to tell of it: see io/uring_ends.c */
+    bool is_bulk; /* so much comes in that it is received in larger pieces: see io/uring_bulk.c */
 };
 
 struct weir_io_op {

@@ -209,10 +209,11 @@ static int uring_submit(weir_io *base, weir_io_op *op)
     return code == -EAGAIN || code == -EINTR ? weir__readiness_submit(base, op) : code;
 }
 
-/* What was kept is told, and the kernel can go on with it. */
+/* What was kept is told, or little comes again, and the kernel can go on with it. */
 static bool uring_hand_over(weir_io *base, weir_io_op *op)
 {
     weir_uring *self = weir__uring_of(base);
+    weir__uring_review_bulk(self, op);
     if (!weir__uring_takes(self, op) && op->file->bits & WEIR_FILE_WATCHED)
         return false;
     if (weir__uring_takes(self, op))
@@ -479,6 +480,7 @@ int weir__uring_open(weir_sys *sys, weir_io_counters *counters, const weir_uring
     if (self == NULL)
         return -ENOMEM;
     self->features = (unsigned)features;
+    self->many_buffers = WEIR_URING_MANY_BUFFERS;
     if (config != NULL)
         self->config = *config;
     int code = weir__readiness_init(&self->base, &uring_type, sys, counters);

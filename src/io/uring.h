@@ -56,6 +56,7 @@ typedef struct weir_uring_buffers {
 } weir_uring_buffers;
 
 #define WEIR_URING_HEADERS 256
+#define WEIR_URING_MANY_BUFFERS 4
 
 typedef struct weir_uring {
     weir_readiness base;
@@ -77,6 +78,7 @@ typedef struct weir_uring {
     weir_io_op *uncancelled; /* there was no room to ask the kernel, linked by next_ended */
     weir_io_op *batch;       /* what told data last, and its batch is open */
     unsigned batch_count;
+    unsigned many_buffers; /* in one batch: see uring_bulk.c */
     weir_io_op *told; /* the kernel has told of its file's end, in this turn; linked the same way */
 
     /* What was gathered to be sent since the last entry into the kernel. */
@@ -257,6 +259,14 @@ bool weir__uring_saw_end(const weir_io_file *file);
 void weir__uring_complete_file_end(weir_uring *self, uint64_t name, int code);
 void weir__uring_forget_end(weir_uring *self, weir_io_op *op);
 void weir__uring_review_ends(weir_uring *self);
+
+/* Files that much comes in from: uring_bulk.c ------------------------------------------------- */
+
+/* A receive that stays armed has filled a buffer, which its owner was told. */
+void weir__uring_note_full(weir_uring *self, weir_io_op *op);
+
+/* The engine is about to receive: when that was less of late, the kernel shall do it again. */
+void weir__uring_review_bulk(weir_uring *self, weir_io_op *op);
 
 /* What becomes of them: uring_ops.c ----------------------------------------------------------- */
 

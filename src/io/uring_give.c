@@ -27,7 +27,7 @@ bool weir__uring_takes(const weir_uring *self, const weir_io_op *op)
         return self->features & WEIR_URING_ACCEPT;
     case WEIR_IO_RECEIVE:
         return self->features & WEIR_URING_RECEIVE && self->buffers.ring != NULL &&
-               op->file->max_descriptors == 0;
+               op->file->max_descriptors == 0 && !op->file->is_bulk;
     case WEIR_IO_RECEIVE_DATAGRAM:
         return takes_datagrams(self, op);
     case WEIR_IO_SEND:

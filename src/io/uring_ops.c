@@ -157,11 +157,13 @@ void weir__uring_give_or_end(weir_uring *self, weir_io_op *op)
         weir__op_finish_later(&self->base.base, op, code);
 }
 
-/* It goes on: at the kernel, or behind what is kept. */
+/* It goes on: at the kernel, or behind what is kept, or in larger pieces. */
 static void go_on(weir_uring *self, weir_io_op *op)
 {
     if (weir__kept_has(op->file))
         weir__readiness_make_ready(&self->base, op->file);
+    else if (op->file->is_bulk)
+        weir__readiness_wait_in(&self->base, op);
     else
         weir__uring_give_or_end(self, op);
 }
@@ -371,6 +373,8 @@ static inline void complete_buffer(weir_uring *self, weir_io_op *op, int code, u
     unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
     weir_buf *buf = weir__uring_buffers_take(self, number, (size_t)code);
     tell_data(self, op, &(weir_io_result){ .code = code, .is_armed = true, .buf = buf });
+    if (__builtin_expect((uint32_t)code == self->buffers.bytes, 0))
+        weir__uring_note_full(self, op);
 }
 
 static inline void complete_sent(weir_uring *self, weir_io_op *op, int code)

@@ -323,7 +323,8 @@ static void check_end_behind(size_t length, bool is_tcp, bool is_reset, bool is_
 static void an_end_behind_many_buffers_is_told(void)
 {
     open_small(0, 64, 1024);
-    weir__uring_of(io)->buffers.wanted = 64; /* as when many connections were busy */
+    weir__uring_of(io)->buffers.wanted = 64;     /* as when many connections were busy */
+    weir__uring_of(io)->many_buffers = UINT_MAX; /* as with buffers of the largest size */
     for (size_t kib = 30; kib <= 210; kib += 10) {
         for (int kind = 0; kind < 8; kind++)
             check_end_behind(kib << 10, kind & 1, kind & 2, kind & 4);
@@ -787,6 +788,133 @@ static void short_sends_are_told_as_they_are(void)
     end_pair(&a, peer);
 }
 
+/* Much at once ----------------------------------------------------------------------------------
+ */
+
+enum { MUCH = 40000, LITTLE = 10, SMALL_BUFFER = 1024 };
+
+static int largest; /* result of a receive */
+
+static void note_largest(probe *self, const weir_io_result *result)
+{
+    (void)self;
+    largest = result->code > largest ? result->code : largest;
+}
+
+static bool is_at_kernel(const owner *self)
+{
+    return self->in.op.state == WEIR_OP_AT_KERNEL && !(self->file.bits & WEIR_FILE_WATCHED);
+}
+
+/* The bytes of the pattern that come next. */
+static void write_next(owner *self, int peer, size_t length)
+{
+    size_t before = self->received_length;
+    write_all(peer, pattern(before + length) + before, length);
+    TURN_UNTIL(self->received_length == before + length);
+    story_length = 0;
+}
+
+/* As long as much comes at once it is received in larger pieces than the kernel has buffers. */
+static void much_at_once_comes_in_larger_pieces(void)
+{
+    open_small(0, 16, SMALL_BUFFER);
+    for (int kind = 0; kind < 2; kind++) {
+        owner a = { .name = "a", .in.then = note_largest };
+        int peer = own_half(&a, kind);
+        receive_always(&a);
+        write_next(&a, peer, LITTLE);
+        assert_true(is_at_kernel(&a));
+        for (int i = 0; i < 2; i++) {
+            largest = 0;
+            write_next(&a, peer, i == 0 ? MUCH : MUCH / 2);
+            assert_true(largest > SMALL_BUFFER);
+            assert_true(a.file.is_bulk);
+            for (int j = 0; j < 20; j++)
+                write_next(&a, peer, LITTLE);
+            assert_false(a.file.is_bulk);
+            assert_true(is_at_kernel(&a));
+        }
+        assert_received(&a, pattern(a.received_length), a.received_length);
+        shutdown(peer, SHUT_WR);
+        TURN_UNTIL(a.in.finals == 1);
+        assert_int_equal(a.in.last, 0);
+        end_pair(&a, peer);
+        assert_quiet();
+    }
+}
+
+/* The end, or a reset, comes behind it. */
+static void much_at_once_and_its_end(void)
+{
+    open_small(0, 16, SMALL_BUFFER);
+    for (int i = 0; i < 50; i++) {
+        owner a = { .name = "a" };
+        int peer = own_half(&a, i & 1);
+        receive_always(&a);
+        if (i & 2)
+            turn();
+        write_all(peer, pattern(MUCH), MUCH);
+        shutdown(peer, SHUT_WR);
+        TURN_UNTIL(a.in.finals == 1);
+        assert_int_equal(a.in.last, 0);
+        assert_received(&a, pattern(MUCH), MUCH);
+        story_length = 0;
+        end_pair(&a, peer);
+    }
+}
+
+static int results_left;
+
+static void cancel_in_time(probe *self, const weir_io_result *result)
+{
+    if (result->is_armed && --results_left == 0)
+        weir__io_cancel(io, &self->op);
+}
+
+/* Whoever has enough in the middle gets the rest later, and in order. */
+static void much_at_once_can_be_stopped_anywhere(void)
+{
+    open_small(0, 16, SMALL_BUFFER);
+    for (int when = 1; when < 40; when++) {
+        owner a = { .name = "a", .in.then = cancel_in_time };
+        int peer = own_half(&a, when & 1);
+        results_left = when;
+        receive_always(&a);
+        write_all(peer, pattern(MUCH), MUCH);
+        TURN_UNTIL(a.received_length == MUCH || a.in.finals == 1);
+        for (int i = 0; i < 3; i++)
+            turn(); /* nothing more, if it has ended */
+        while (a.received_length < MUCH) {
+            if (!a.in.is_pending)
+                receive_always(&a);
+            turn();
+        }
+        assert_received(&a, pattern(MUCH), MUCH);
+        story_length = 0;
+        end_pair(&a, peer);
+    }
+}
+
+/* Somebody who waits for the hang-up of the same file still hears of it. */
+static void much_at_once_beside_a_hangup(void)
+{
+    open_small(0, 16, SMALL_BUFFER);
+    owner a = { .name = "a" };
+    int peer = own_half(&a, 1);
+    receive_always(&a);
+    assert_int_equal(submit(&a.hangup, WEIR_IO_HANGUP), WEIR_IO_PENDING);
+    write_next(&a, peer, MUCH);
+    for (int j = 0; j < 20; j++)
+        write_next(&a, peer, LITTLE);
+    assert_false(a.file.is_bulk);
+    shutdown(a.file.fd, SHUT_WR);
+    shutdown(peer, SHUT_WR);
+    TURN_UNTIL(a.in.finals == 1 && a.hangup.finals == 1);
+    story_length = 0;
+    end_pair(&a, peer);
+}
+
 /* What nobody waits for -------------------------------------------------------------------------
  */
 
@@ -906,6 +1034,10 @@ int main(void)
         uring_case(sends_that_do_not_fit_are_not_mixed_up),
         uring_case(a_send_waits_for_room),
         uring_case(short_sends_are_told_as_they_are),
+        uring_case(much_at_once_comes_in_larger_pieces),
+        uring_case(much_at_once_and_its_end),
+        uring_case(much_at_once_can_be_stopped_anywhere),
+        uring_case(much_at_once_beside_a_hangup),
         uring_case(what_is_sent_and_not_awaited_ends_no_wait),
         uring_case(what_is_sent_and_not_awaited_is_told_soon),
     };
