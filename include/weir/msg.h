@@ -46,8 +46,9 @@ struct weir_msg {
 WEIR_API void weir_msg_init(weir_msg *msg, const weir_msg_type *type);
 
 /**
- * Takes one more reference and returns `msg`. The caller must hold one already. NULL
- * for NULL; NULL for a message that is already dead, which is reported as misuse.
+ * Takes one more reference and returns `msg`. The caller must hold one already, or the message it
+ * is within. Any thread. NULL for NULL; NULL for a message that is already dead, which is reported
+ * as misuse.
  */
 WEIR_API weir_msg *weir_msg_retain(weir_msg *msg);
 

@@ -32,17 +32,13 @@ weir_msg *weir_msg_retain(weir_msg *msg)
 {
     if (msg == NULL)
         return NULL;
-    uint32_t refs = atomic_load_explicit(&msg->refs, memory_order_acquire);
-    if (refs == 1) {
-        /* The caller holds the only reference, so nobody else can be changing the count. */
-        atomic_store_explicit(&msg->refs, 2, memory_order_relaxed);
-        return msg;
-    }
+    uint32_t refs = atomic_load_explicit(&msg->refs, memory_order_relaxed);
     if (refs == 0) {
         report_dead(__func__, msg);
         return NULL;
     }
-    /* From 2^31 references on a message is immortal: better lost than freed under somebody. */
+    /* From 2^31 references on a message is immortal: better lost than freed under somebody. Locked
+     * even for a count of 1: it may be that of another message, which two threads hold. */
     if (refs < WEIR_MSG_IMMORTAL)
         atomic_fetch_add_explicit(&msg->refs, 1, memory_order_relaxed);
     return msg;

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,6 +173,49 @@ static void released_by_two_threads_dies_once(void **state)
     free(notes);
 }
 
+/* What is within a message that two threads hold has one reference, and both may take another. */
+
+typedef struct within {
+    note n;
+    atomic_int here; /* threads that are about to retain it */
+} within;
+
+enum { WITHIN = 20000 };
+
+static void *retain_all(void *arg)
+{
+    within *all = arg;
+    for (int i = 0; i < WITHIN; i++) {
+        atomic_fetch_add(&all[i].here, 1);
+        for (int looks = 1; atomic_load(&all[i].here) < 2; looks++) {
+            if (looks % 1024 == 0)
+                sched_yield(); /* there may be one processor for both */
+        }
+        weir_msg_retain(&all[i].n.msg);
+    }
+    return NULL;
+}
+
+static void retained_by_two_threads_within_another(void **state)
+{
+    (void)state;
+    unsigned destroyed = 0;
+    within *all = calloc(WITHIN, sizeof *all);
+    for (int i = 0; i < WITHIN; i++)
+        note_init(&all[i].n, &destroyed);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, retain_all, all), 0);
+    retain_all(all);
+    pthread_join(thread, NULL);
+    for (int i = 0; i < WITHIN; i++) {
+        assert_int_equal(weir_msg_refs(&all[i].n.msg), 3);
+        for (int j = 0; j < 3; j++)
+            assert_int_equal(weir_msg_release(&all[i].n.msg), j == 2);
+    }
+    assert_int_equal(destroyed, WITHIN);
+    free(all);
+}
+
 /* Not static, so that the dynamic symbol table and with it a back trace has its name. */
 void make_a_note_in_this_place(note *n, unsigned *destroyed);
 __attribute__((noinline)) void make_a_note_in_this_place(note *n, unsigned *destroyed)
@@ -231,6 +276,7 @@ int main(void)
         weir_case(constant_one_never_dies),
         weir_case(too_many_references_make_it_immortal),
         weir_case(released_by_two_threads_dies_once),
+        weir_case(retained_by_two_threads_within_another),
         weir_case(over_release_is_caught_with_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
