@@ -4,8 +4,18 @@ import os
 import subprocess
 
 
+TRACING = "/sys/kernel/tracing"
+
+
 class Failed(Exception):
     pass
+
+
+def show_tracepoints():
+    """Counting kernel entries takes the number of a tracepoint, which is in a file system that some machines mount
+    only when somebody asks for it. perf does that, too."""
+    if os.geteuid() == 0 and os.path.isdir(TRACING) and not os.path.exists(os.path.join(TRACING, "events")):
+        subprocess.run(["mount", "-t", "tracefs", "tracefs", TRACING], stderr=subprocess.DEVNULL, check=False)
 
 
 class Load:
