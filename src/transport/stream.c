@@ -130,6 +130,14 @@ static inline bool is_awaited(const weir_channel *channel, size_t length)
            atomic_load_explicit(&channel->unwritable, memory_order_relaxed) != 0;
 }
 
+/* Whether something is to be done when the first message has gone. */
+static inline bool waits_behind_first(const weir_channel *channel)
+{
+    const weir_write *first = channel->outbound.first;
+    return channel->is_output_ended ||
+           (first != NULL && first->next != channel->outbound.unflushed);
+}
+
 /* One buffer in one piece, by an operation: whether that is under way. */
 static inline bool begin_sole(weir_socket *self, weir_io *io, const uint8_t *bytes, size_t length)
 {
@@ -152,7 +160,7 @@ WEIR__HOT static void stream_flush(weir_channel *channel)
     if (self->out != NULL || !weir__outbound_has_flushed(&channel->outbound)) {
         if (self->is_relay && channel->is_output_ended)
             weir__relaying_stop(self->extras->relaying);
-        else if (io->type->hurry != NULL)
+        else if (io->type->hurry != NULL && waits_behind_first(channel))
             io->type->hurry(io);
         return;
     }

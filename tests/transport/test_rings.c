@@ -102,6 +102,55 @@ static void what_was_sent_is_let_go_of(void **state)
     close(peer);
 }
 
+/* Answers, and one flush more than there is anything to flush. */
+static void answer_at_once(weir_ctx *ctx, weir_msg *msg)
+{
+    weir_ctx_write_and_flush(ctx, msg, NULL);
+}
+
+static void flush_again(weir_ctx *ctx)
+{
+    weir_ctx_flush(ctx);
+}
+
+static const weir_handler_type answers = {
+    .name = "answers",
+    .on_read = answer_at_once,
+    .on_read_complete = flush_again,
+};
+
+/* How often the loop asked the kernel for one answer after the other. */
+static uint64_t polls_of_answers(const weir_channel *channel, int peer, int answered)
+{
+    uint64_t before = stats_of_loop(channel).polls;
+    for (int i = 0; i < answered; i++) {
+        peer_send(peer, "word", 4);
+        peer_expect_text(peer, "word");
+    }
+    return stats_of_loop(channel).polls - before;
+}
+
+/* A message is one entry into the kernel, that its answer was sent is no second one. A peer that
+ * takes more than a millisecond is told apart from that by trying again. */
+static void a_flush_too_many_costs_no_entry(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 100, TRIES = 50 };
+    uint64_t least = UINT64_MAX;
+    int peer;
+    weir_channel *channel = half_pair(TCP, NULL, &peer);
+    assert_int_equal(
+        weir_pipeline_add_last(weir_channel_pipeline(channel), "answers", &answers, NULL), 0);
+    assert_int_equal(register_it(channel), 0);
+    for (int i = 0; i < TRIES && least > MESSAGES + MESSAGES / 2; i++) {
+        uint64_t polls = polls_of_answers(channel, peer, MESSAGES);
+        least = polls < least ? polls : least;
+    }
+    assert_in_range(least, 1, MESSAGES + MESSAGES / 2);
+    end_channel(channel);
+    close(peer);
+}
+
 /* Rings that cannot be had ----------------------------------------------------------------------
  */
 
@@ -152,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         socket_cases(what_is_held_outlives_its_loop),
         socket_cases(what_was_sent_is_let_go_of),
+        loop_cases(a_flush_too_many_costs_no_entry),
         case_over(URING, "a_channel_is_told_that_its_loop_has_no_ring_uring",
                   a_channel_is_told_that_its_loop_has_no_ring),
     };
