@@ -161,23 +161,24 @@ static int uring_attach(weir_io *base, weir_io_file *file, int fd)
     return weir__slots_add(&weir__uring_of(base)->slots, file);
 }
 
+/* The kernel holds what it polls: it has to let go, or closing would not close, here or elsewhere.
+ */
 static void uring_detach(weir_io *base, weir_io_file *file)
 {
     weir_uring *self = weir__uring_of(base);
+    bool is_polled = file->bits & WEIR_FILE_WATCHED || weir__uring_watches_end(file);
     weir__uring_unwatch_end(self, file); /* by its name of now */
     weir__readiness_unwatch(&self->base, file);
     weir__slots_remove(&self->slots, file);
     weir__readiness_forget(&self->base, file);
+    if (is_polled)
+        weir__uring_enter(self, 0);
 }
 
-/* The kernel holds what it polls: it has to let go, or closing would not close. */
 static void uring_close_file(weir_io *base, weir_io_file *file)
 {
-    bool is_polled = file->bits & WEIR_FILE_WATCHED || weir__uring_watches_end(file);
     uring_detach(base, file);
     weir__kept_drop(base->sys, file);
-    if (is_polled)
-        weir__uring_enter(weir__uring_of(base), 0);
     if (file->error != -EBADF) /* else the number may be another's by now */
         base->sys->close(base->sys, file->fd);
 }
@@ -427,7 +428,7 @@ static int uring_rebuild(weir_io *base)
         salvage(self);
     uring_close(base);
     self->uncancelled = NULL;
-    self->piece_count = self->header_count = 0;
+    self->piece_count = self->header_count = self->unawaited = 0;
     int code = open_ring(self);
     if (code < 0)
         return code;

@@ -915,6 +915,27 @@ static void much_at_once_beside_a_hangup(void)
     end_pair(&a, peer);
 }
 
+/* Whoever closes it elsewhere closes it: the kernel does not hold what it watched here. */
+static void much_at_once_and_gone(void)
+{
+    open_small(0, 16, SMALL_BUFFER);
+    for (int kind = 0; kind < 2; kind++) {
+        owner a = { .name = "a" };
+        char byte;
+        int peer = own_half(&a, kind);
+        receive_always(&a);
+        write_next(&a, peer, MUCH);
+        assert_true(a.file.is_bulk);
+        cancel(&a.in);
+        TURN_UNTIL(a.in.finals == 1);
+        io->type->detach(io, &a.file);
+        close(a.file.fd);
+        assert_int_equal(recv(peer, &byte, 1, MSG_DONTWAIT), 0);
+        close(peer);
+        story_length = 0;
+    }
+}
+
 /* What nobody waits for -------------------------------------------------------------------------
  */
 
@@ -1038,6 +1059,7 @@ int main(void)
         uring_case(much_at_once_and_its_end),
         uring_case(much_at_once_can_be_stopped_anywhere),
         uring_case(much_at_once_beside_a_hangup),
+        uring_case(much_at_once_and_gone),
         uring_case(what_is_sent_and_not_awaited_ends_no_wait),
         uring_case(what_is_sent_and_not_awaited_is_told_soon),
     };
