@@ -427,6 +427,7 @@ bool weir__executor_run_tasks(weir_executor *executor, int64_t budget_ns)
 {
     if (!is_quiet(executor))
         return run_pass(executor, budget_ns);
+    weir__notices_run();
     atomic_store_explicit(&executor->tasks_left, 0, memory_order_relaxed);
     weir__counter_add(&executor->passes, 1);
     return false;

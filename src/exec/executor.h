@@ -196,7 +196,8 @@ static inline int64_t weir__executor_next_deadline_ns(const weir_executor *execu
     return first != NULL ? first->key : INT64_MAX;
 }
 
-/* Whether there is something to run: a task, or a timer that is due. */
+/* Whether there is something to run: a task, or a timer that was due when the clock was read last.
+ */
 static inline bool weir__executor_has_something(weir_executor *executor)
 {
     return weir__executor_has_tasks(executor) ||

@@ -166,7 +166,8 @@ static inline struct io_uring_sqe *weir__uring_next(weir_uring *self)
     return entry;
 }
 
-/* Enters the kernel: hands over, and waits for a result, so long. 0 or a negative code. */
+/* Enters the kernel: hands over, and waits so long for a result, beside those that nobody awaits. 0
+ * or a negative code. */
 int weir__uring_enter(weir_uring *self, int64_t timeout_ns);
 
 /* How many more there can be before the next entry into the kernel. */

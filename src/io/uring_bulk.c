@@ -4,24 +4,25 @@
 
 /*
  * A message of many buffers costs a result for each of them, and the kernel fills the one that was
- * used longest ago, which is in no cache any more. So when several come full in one turn, the file
- * is received from as with epoll: when it is readable, straight into the buffer that was released
- * last, as large as what comes. When less comes again, the kernel receives again.
+ * used longest ago, which is in no cache any more. So when several come in a row and the last is
+ * full, the file is received from as with epoll: when it is readable, straight into the buffer that
+ * was released last, as large as what comes. When less comes again, the kernel receives again.
  */
+
+/* Back to the kernel: the end of two polls, of the file and of its end, then the next poll for
+ * that, and the receive. There is room for all of them, or for none. */
+#define SUBMISSIONS_TO_CHANGE 4
 
 void weir__uring_note_full(weir_uring *self, weir_io_op *op)
 {
     if (self->batch != op || self->batch_count < self->many_buffers ||
-        op->state != WEIR_OP_AT_KERNEL || self->buffers.bytes >= WEIR__LARGEST_GUESS)
+        op->state != WEIR_OP_AT_KERNEL || self->buffers.bytes >= WEIR__LARGEST_GUESS ||
+        self->ring.sq.ring_entries < SUBMISSIONS_TO_CHANGE)
         return;
     op->file->is_bulk = true;
     weir__guess_most(&op->guess);
     weir__uring_pause(self, op);
 }
-
-/* Back to the kernel: the end of two polls, of the file and of its end, then the next poll for
- * that, and the receive. There is room for all of them, or for none. */
-#define SUBMISSIONS_TO_CHANGE 4
 
 /* Whether the engine has to watch the file for any other operation. */
 static bool is_watched_for_others(const weir_io_file *file)

@@ -151,7 +151,7 @@ static bool is_fatal(int code)
     }
 }
 
-/* Waits for so many results, negative: for ever. */
+/* Waits until there are so many results, for so long; negative: for ever. */
 static int enter(weir_uring *self, unsigned count, unsigned wanted, int64_t timeout_ns)
 {
     weir_sys *sys = self->base.base.sys;
