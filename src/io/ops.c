@@ -2,6 +2,8 @@
 /* The bookkeeping of operations. */
 #include "io/ops.h"
 
+#include "base/assert.h"
+
 void weir__io_init(weir_io *io, const weir_io_type *type, weir_sys *sys, weir_io_counters *counters)
 {
     *io = (weir_io){ .type = type, .sys = sys, .counters = counters };
@@ -18,6 +20,7 @@ weir_io_op **weir__op_place(const weir_io_op *op)
 
 void weir__op_arm(weir_io_op *op)
 {
+    WEIR_ASSERT(*weir__op_place(op) == NULL && !op->is_in_flight);
     *weir__op_place(op) = op;
     op->is_in_flight = true;
     op->file->in_flight++;

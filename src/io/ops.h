@@ -4,7 +4,6 @@
 #ifndef WEIR_IO_OPS_H
 #define WEIR_IO_OPS_H
 
-#include "base/assert.h"
 #include "exec/notice.h"
 #include "io/io.h"
 
@@ -24,15 +23,6 @@ static inline bool weir__op_is_armed(const weir_io_op *op)
 /* It is the backend's from now on, and waits for what its kind waits for; or does so no more. */
 void weir__op_arm(weir_io_op *op);
 void weir__op_disarm(weir_io_op *op);
-
-/* The same, of one that is known to be for the way out. */
-static inline void weir__op_arm_out(weir_io_op *op)
-{
-    WEIR_ASSERT(op->file->out == NULL && !op->is_in_flight);
-    op->file->out = op;
-    op->is_in_flight = true;
-    op->file->in_flight++;
-}
 
 /* It is its owner's again, with the result that submit returns. */
 int weir__op_end_at_once(weir_io_op *op, int code);

@@ -395,7 +395,6 @@ int weir__readiness_submit(weir_io *base, weir_io_op *op)
 {
     weir_readiness *self = (weir_readiness *)base;
     weir_io_file *file = op->file;
-    WEIR_ASSERT(*weir__op_place(op) == NULL && !op->is_in_flight);
     weir__op_arm(op);
     if (file->error < 0)
         return weir__op_is_out(op) ? weir__op_end_at_once(op, file->error)

@@ -191,7 +191,6 @@ static int uring_submit(weir_io *base, weir_io_op *op)
     op->state = 0;
     if (!weir__uring_takes(self, op))
         return weir__readiness_submit(base, op);
-    WEIR_ASSERT(*weir__op_place(op) == NULL && !op->is_in_flight);
     weir__op_arm(op);
     if (!weir__op_is_out(op) && weir__kept_has(op->file)) {
         op->file->bits |= WEIR_FILE_READABLE;

@@ -6,7 +6,6 @@
 #include "base/sanitizer.h"
 
 #include <errno.h>
-#include <string.h>
 
 #if WEIR__HAS_MSAN
 #include <sanitizer/msan_interface.h>
@@ -83,9 +82,9 @@ void weir__uring_buffers_close(weir_uring *uring)
 }
 
 /* The kernel has it from now on. */
-static inline void offer(weir_uring_buffers *self, const weir_buf *buf, unsigned number)
+static inline void offer(weir_uring_buffers *self, unsigned number)
 {
-    io_uring_buf_ring_add(self->ring, buf->data, self->bytes, (uint16_t)number,
+    io_uring_buf_ring_add(self->ring, self->bufs[number]->data, self->bytes, (uint16_t)number,
                           io_uring_buf_ring_mask(self->size), 0);
     io_uring_buf_ring_advance(self->ring, 1);
 }
@@ -102,7 +101,7 @@ bool weir__uring_buffers_fill(weir_uring *uring)
             break;
         unsigned number = self->spare[--self->spare_count];
         self->bufs[number] = buf;
-        offer(self, buf, number);
+        offer(self, number);
         self->count++;
     }
     return self->count > 0;
@@ -153,23 +152,13 @@ static void note_written(const void *bytes, size_t length)
 }
 
 /* Unless there are more than enough. */
-static inline void give_back(weir_uring *uring, const weir_buf *buf, unsigned number)
+static inline void give_back(weir_uring *uring, unsigned number)
 {
     weir_uring_buffers *self = &uring->buffers;
     if (self->count > self->wanted)
         weir_buf_release(weir__uring_buffers_hand_on(uring, number));
     else
-        offer(self, buf, number);
-}
-
-static weir_buf *copy_of(const weir_buf *buf, size_t length)
-{
-    weir_buf *copy = weir_buf_new(length);
-    if (copy == NULL)
-        return NULL;
-    memcpy(copy->data, buf->data, length);
-    copy->writer = (uint32_t)length;
-    return copy;
+        offer(self, number);
 }
 
 WEIR__HOT weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned number, size_t length)
@@ -178,9 +167,9 @@ WEIR__HOT weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned number,
     weir_buf *buf = self->bufs[number];
     self->used++;
     note_written(buf->data, length);
-    weir_buf *copy = length <= self->most_copied ? copy_of(buf, length) : NULL;
+    weir_buf *copy = length <= self->most_copied ? weir_buf_from(buf->data, length) : NULL;
     if (copy != NULL) {
-        give_back(uring, buf, number);
+        give_back(uring, number);
         return copy;
     }
     weir__uring_buffers_hand_on(uring, number);
@@ -197,7 +186,6 @@ void *weir__uring_buffers_look(weir_uring *uring, unsigned number)
 
 void weir__uring_buffers_put_back(weir_uring *uring, unsigned number)
 {
-    const weir_uring_buffers *self = &uring->buffers;
-    if (self->bufs[number] != NULL)
-        give_back(uring, self->bufs[number], number);
+    if (uring->buffers.bufs[number] != NULL)
+        give_back(uring, number);
 }

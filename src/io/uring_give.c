@@ -168,7 +168,7 @@ WEIR__HOT int weir__uring_send_soon(weir_io *base, weir_io_op *op, const void *b
         return -EAGAIN;
     weir__io_count(&base->counters->sends);
     self->unawaited += !is_awaited;
-    weir__op_arm_out(op);
+    weir__op_arm(op);
     io_uring_prep_send(entry, op->file->fd, bytes, length, HOW_TO_SEND);
     return begin_way(op, entry, WEIR_FILE_WRITABLE);
 }

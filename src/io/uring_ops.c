@@ -106,7 +106,7 @@ static void refuse(weir_uring *self, weir_io_op *op)
 
 /* Batches -------------------------------------------------------------------------------------- */
 
-static inline void end_batch(weir_uring *self)
+void weir__uring_end_batch(weir_uring *self)
 {
     weir_io *base = &self->base.base;
     weir_io_op *op = self->batch;
@@ -115,11 +115,6 @@ static inline void end_batch(weir_uring *self)
     if (op != NULL && base->current != NULL)
         weir__op_end_batch(op);
     base->current = NULL;
-}
-
-void weir__uring_end_batch(weir_uring *self)
-{
-    end_batch(self);
 }
 
 /* Data: its batch is open from then on, unless it was full. No other is. */
@@ -392,7 +387,7 @@ WEIR__HOT void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int cod
     const unsigned many = IORING_CQE_F_BUFFER | IORING_CQE_F_MORE;
     self->base.base.news++;
     if (self->batch != NULL && self->batch != op)
-        end_batch(self); /* whose callbacks may change this one */
+        weir__uring_end_batch(self); /* whose callbacks may change this one */
     bool is_usual = op->state == WEIR_OP_AT_KERNEL && code > 0;
     if (is_usual && op->kind == WEIR_IO_RECEIVE && op->is_multishot && (flags & many) == many)
         complete_buffer(self, op, code, flags);
