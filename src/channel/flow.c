@@ -268,9 +268,13 @@ static void shut_output(weir_channel *channel)
 
 static void shut_output_when_sent(weir_channel *channel)
 {
-    if (channel->is_output_ended && !channel->is_output_shut && !channel->is_output_lent &&
-        weir__outbound_is_empty(&channel->outbound) &&
-        weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE)
+    if (!channel->is_output_ended || channel->is_output_shut || channel->is_output_lent ||
+        !weir__outbound_is_empty(&channel->outbound) ||
+        weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_ACTIVE)
+        return;
+    if (channel->transport->settle != NULL)
+        channel->transport->settle(channel);
+    if (weir__outbound_is_empty(&channel->outbound))
         shut_output(channel);
 }
 
@@ -322,6 +326,16 @@ void weir__channel_sent(weir_channel *channel, int code)
         weir__channel_lost(channel, lost);
     }
     shut_output_when_sent(channel);
+}
+
+void weir__channel_send_on(weir_channel *channel)
+{
+    int code = channel->outbound.failure;
+    channel->outbound.failure = 0;
+    if (code < 0 && !weir__channel_is_closing(channel))
+        weir__channel_sent(channel, code);
+    else
+        weir__channel_resume_output(channel);
 }
 
 void weir__channel_sent_sole(weir_channel *channel)

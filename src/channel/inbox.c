@@ -108,6 +108,8 @@ static void perform_missed(weir_channel *channel)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });
     if (missed & WEIR__MISSED_READ)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_READ });
+    if (missed & WEIR__MISSED_SEND)
+        weir__channel_send_on(channel);
     if (missed & WEIR__MISSED_WRITE)
         perform_missed_write(channel);
     if (missed & WEIR__MISSED_CLOSE)

@@ -24,6 +24,7 @@ enum {
     WEIR__MISSED_WRITE = 16, /* because of the channel's `lost` */
     WEIR__MISSED_OTHER = 32, /* which nobody can make up for */
     WEIR__MISSED_PAUSE = 64, /* reasons against reading have changed */
+    WEIR__MISSED_SEND = 128, /* something has come back, or can go on: see weir__channel_send_on */
 };
 void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);
 

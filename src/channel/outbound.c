@@ -62,6 +62,26 @@ void weir__outbound_remove_sent(weir_outbound *queue, weir_spare *spare)
     weir_msg_release(msg);
 }
 
+void weir__outbound_let_go(weir_outbound *queue)
+{
+    weir_write *entry = unlink_first(queue);
+    weir__outbound_change_bytes(queue, -entry->size);
+    count_sent(queue, entry);
+}
+
+void weir__outbound_take_back(weir_outbound *queue, weir_write *entry, int code)
+{
+    entry->next = queue->first;
+    entry->sent = code > 0 ? (size_t)code : 0;
+    if (queue->first == NULL)
+        queue->last = entry;
+    queue->first = entry;
+    queue->is_started = true;
+    weir__outbound_change_bytes(queue, entry->size);
+    weir__counter_add(&queue->messages_out, (uint64_t)-1);
+    weir__counter_add(&queue->bytes_out, -(uint64_t)entry->size);
+}
+
 void weir__outbound_remove(weir_outbound *queue, weir_spare *spare, int code)
 {
     if (weir__outbound_has_flushed(queue))

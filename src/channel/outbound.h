@@ -36,6 +36,7 @@ typedef struct weir_outbound {
     weir_write *first, *unflushed, *last;
     _Atomic(size_t) bytes; /* of all that is in it; others read it, too */
     bool is_started;       /* bytes of the first one were handed to an operation */
+    int16_t failure;       /* why nothing can be sent any more; not told yet */
     int lost; /* why a message without a promise could not be sent; the owner's to tell */
     _Atomic(uint64_t) bytes_out, messages_out; /* that were sent */
 } weir_outbound;
@@ -78,6 +79,11 @@ void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes);
 
 /* The first message, a buffer, is through. */
 void weir__outbound_remove_sent(weir_outbound *queue, weir_spare *spare);
+
+/* The first message, which nobody waits for, goes out with its entry, and counts as sent. When only
+ * so many bytes of it went, or there was an error, it comes back. */
+void weir__outbound_let_go(weir_outbound *queue);
+void weir__outbound_take_back(weir_outbound *queue, weir_write *entry, int code);
 
 /* The first message is through, or has failed with a code. */
 void weir__outbound_remove(weir_outbound *queue, weir_spare *spare, int code);

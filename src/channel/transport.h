@@ -41,6 +41,10 @@ typedef struct weir_transport {
      * calls weir__channel_sent after each step. */
     void (*flush)(weir_channel *channel);
 
+    /* What left the queue without having been handed over is handed over now; what does not go is
+     * in the queue again. NULL: nothing ever does. */
+    void (*settle)(weir_channel *channel);
+
     /* Everything is sent: tells the other side that no more comes. NULL: it cannot do that. */
     void (*shutdown)(weir_channel *channel, weir_promise *promise);
 

@@ -4,6 +4,7 @@
 #define WEIR_IO_IO_H
 
 #include "base/list.h"
+#include "base/spare.h"
 #include "base/sys.h"
 #include "io/counters.h"
 #include "io/guess.h"
@@ -129,20 +130,21 @@ struct weir_io_file {
     uint8_t max_descriptors; /* that one receive may bring along; what is more is dropped */
 
     /* The backend's. */
-    uint8_t bits;         /* what it knows about the descriptor */
-    uint8_t events;       /* that a poll has to be told */
-    uint8_t in_flight;    /* how many operations */
-    uint8_t sends;        /* done in this turn */
-    uint8_t withheld;     /* bits that no event sets: the kernel performs that operation itself */
-    uint32_t send_turn;   /* which that is */
-    int error;            /* the backend lost it: every operation fails with this */
-    weir_io_op *in, *out; /* what is armed, by direction */
-    weir_io_op *level;    /* a poll, or for the hang-up */
-    weir_list_node ready; /* in the list of those that can go on */
+    uint8_t bits;          /* what it knows about the descriptor */
+    uint8_t events;        /* that a poll has to be told */
+    uint8_t in_flight;     /* how many operations */
+    uint8_t sends;         /* done in this turn */
+    uint8_t withheld;      /* bits that no event sets: the kernel performs that operation itself */
+    uint32_t send_turn;    /* which that is */
+    uint32_t silent_entry; /* into the kernel that hands over what was sent silently */
+    weir_io_op *in, *out;  /* what is armed, by direction */
+    weir_io_op *level;     /* a poll, or for the hang-up */
+    weir_list_node ready;  /* in the list of those that can go on */
 
     /* What the kernel gave though nobody wanted it any more: see io/kept.h. */
-    weir_block *kept; /* the last of them, NULL: none */
-    int kept_code;    /* what comes behind them, when it is negative */
+    weir_block *kept;  /* the last of them, NULL: none */
+    int16_t kept_code; /* what comes behind them, when it is negative */
+    int16_t error;     /* the backend lost it: every operation fails with this */
     bool keeps_descriptors;
     uint8_t end;  /* whether the kernel was asked to tell of it: see io/uring_ends.c */
     bool is_bulk; /* so much comes in that it is received in larger pieces: see io/uring_bulk.c */
@@ -202,13 +204,14 @@ struct weir_io_type {
      * when it has to be submitted instead. NULL: that is always so. */
     int (*send_now)(weir_io *io, weir_io_file *file, const void *bytes, size_t length);
 
-    /* Submits a send of one piece, which stays where it is until the final on_done, without asking
-     * for it: PENDING; -EAGAIN when it has to be submitted as any other. NULL: that is always so.
-     * When nobody awaits its end, that may be told a millisecond later, with other results; `hurry`
-     * says that somebody does by now, with whatever was submitted. */
-    int (*send_soon)(weir_io *io, weir_io_op *op, const void *bytes, size_t length,
-                     bool is_awaited);
-    void (*hurry)(weir_io *io);
+    /* Sends one piece of a message with the next entry into the kernel, without an operation: 0; or
+     * -EAGAIN when it has to be submitted instead. The message is the backend's, to release, and so
+     * is `memory`, which goes to the loop's spare when it went. When it did not, or not all of it,
+     * on_unsent is called. Until that is known (weir__io_is_sending) nothing else may be
+     * sent on the file; settle finds it out at once. NULL: it is always -EAGAIN. */
+    int (*send_silently)(weir_io *io, weir_io_file *file, weir_msg *msg, void *memory,
+                         const void *bytes, size_t length);
+    void (*settle)(weir_io *io, weir_io_file *file);
 
     /* Waits for events, at most `timeout_ns` (negative: for ever), not at all when results wait to
      * be told. How many there are, or -EINTR, or a code which says that it needs a rebuild. */
@@ -246,8 +249,15 @@ struct weir_io {
     weir_sys *sys;
     weir_io_op *first_ended; /* operations whose final result waits to be told */
     weir_io_op **last_ended;
-    weir_io_file *current;      /* whose callbacks run; NULL once it is gone */
-    uint32_t turn;              /* counts polls */
+    weir_io_file *current; /* whose callbacks run; NULL once it is gone */
+    uint32_t turn;         /* counts polls */
+    uint32_t entry;        /* counts entries into the kernel that handed everything over */
+    weir_spare *spare;     /* where the memory of silent sends goes; NULL: it is freed */
+
+    /* So much of what was sent silently went, or none because of that error: message and memory are
+     * the owner's again; NULL: both are gone, and nobody knows what went. May come from inside any
+     * call of the backend, and must not call it. Streams set it: nobody else sends silently. */
+    void (*on_unsent)(weir_io_file *file, void *memory, int code);
     weir_io_counters *counters; /* the loop's, which outlive it */
     unsigned news; /* events of the last completion phase that were about anything there is */
 };
@@ -277,6 +287,12 @@ static inline int weir__io_submit(weir_io *io, weir_io_op *op)
 static inline void weir__io_cancel(weir_io *io, weir_io_op *op)
 {
     io->type->cancel(io, op);
+}
+
+/* Whether something was sent silently on the file, and it is not known yet whether it went. */
+static inline bool weir__io_is_sending(const weir_io *io, const weir_io_file *file)
+{
+    return file->silent_entry == io->entry;
 }
 
 /* One more, by the only thread that counts. */

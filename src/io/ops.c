@@ -6,7 +6,7 @@
 
 void weir__io_init(weir_io *io, const weir_io_type *type, weir_sys *sys, weir_io_counters *counters)
 {
-    *io = (weir_io){ .type = type, .sys = sys, .counters = counters };
+    *io = (weir_io){ .type = type, .sys = sys, .counters = counters, .entry = 1 };
     io->last_ended = &io->first_ended;
 }
 

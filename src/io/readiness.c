@@ -60,7 +60,7 @@ void weir__readiness_lose(weir_readiness *self, weir_io_file *file, int code)
 {
     enum { OPS = 3 };
     weir_io_op *ops[OPS] = { file->in, file->out, file->level };
-    file->error = code;
+    file->error = (int16_t)code;
     file->bits &= (uint8_t) ~(WEIR_FILE_WATCHED | WEIR_FILE_PLAIN);
     for (int i = 0; i < OPS; i++) {
         if (ops[i] != NULL)

@@ -167,6 +167,7 @@ static void uring_detach(weir_io *base, weir_io_file *file)
 {
     weir_uring *self = weir__uring_of(base);
     bool is_polled = file->bits & WEIR_FILE_WATCHED || weir__uring_watches_end(file);
+    weir__uring_settle(base, file);
     weir__uring_unwatch_end(self, file); /* by its name of now */
     weir__readiness_unwatch(&self->base, file);
     weir__slots_remove(&self->slots, file);
@@ -223,14 +224,8 @@ static bool uring_hand_over(weir_io *base, weir_io_op *op)
     return true;
 }
 
-static void uring_hurry(weir_io *base)
-{
-    weir__uring_of(base)->unawaited = 0;
-}
-
 static void uring_cancel(weir_io *base, weir_io_op *op)
 {
-    uring_hurry(base);
     if (!weir__op_is_armed(op))
         return; /* over, or about to be told */
     if (!(op->state & WEIR_OP_AT_KERNEL)) {
@@ -259,6 +254,13 @@ static void listen_for_wake(weir_uring *self)
     entry->user_data = WEIR_URING_WAKE;
 }
 
+static bool uring_has_results(const weir_io *base)
+{
+    const weir_uring *self = (const weir_uring *)base;
+    return weir__readiness_has_results(base) || self->silent.gone > 0 ||
+           (self->is_open && weir__uring_ready(self) > 0);
+}
+
 static int uring_poll(weir_io *base, int64_t timeout_ns)
 {
     weir_uring *self = weir__uring_of(base);
@@ -269,11 +271,9 @@ static int uring_poll(weir_io *base, int64_t timeout_ns)
     if (!self->hears_wake)
         listen_for_wake(self);
     weir__uring_ask_again(self);
-    bool is_ready = weir__uring_ready(self) > 0;
-    if (!is_ready || weir__uring_has_submissions(self))
-        code = weir__uring_enter(self,
-                                 is_ready || weir__readiness_has_results(base) ? 0 : timeout_ns);
-    unsigned count = weir__uring_ready(self);
+    if (weir__uring_ready(self) == 0 || weir__uring_has_submissions(self))
+        code = weir__uring_enter(self, uring_has_results(base) ? 0 : timeout_ns);
+    unsigned count = weir__uring_ready(self) + self->silent.gone;
     return count > 0 ? (int)count : code;
 }
 
@@ -295,7 +295,7 @@ static void complete_one(weir_uring *self, const struct io_uring_cqe *result)
     } else if (name == WEIR_URING_WAKE) {
         if (!(result->flags & IORING_CQE_F_MORE))
             listen_for_wake(self);
-    } else if (name != WEIR_URING_NOTHING) {
+    } else if (name != WEIR_URING_NOTHING && !weir__uring_is_unless(name)) {
         weir_io_op *op = weir__uring_op_of(name);
         if (name & WEIR_URING_END)
             weir__uring_complete_end(self, op, result->res);
@@ -311,7 +311,8 @@ static inline __attribute__((always_inline)) void fetch_ahead(const struct io_ur
     uint64_t far = queue->cqes[(at + FAR_AHEAD) & queue->ring_mask].user_data;
     uint64_t near = queue->cqes[(at + NEAR_AHEAD) & queue->ring_mask].user_data;
     __builtin_prefetch(weir__uring_op_of(far), 1);
-    if ((int)(end - at) > NEAR_AHEAD && near % 2 == 0 && near > WEIR_URING_TAGS)
+    bool is_op = near > WEIR_URING_TAGS && (near & (1 | WEIR_URING_UNLESS)) == 0;
+    if ((int)(end - at) > NEAR_AHEAD && is_op)
         __builtin_prefetch(weir__uring_op_of(near)->file, 1);
 }
 
@@ -339,15 +340,11 @@ static unsigned uring_complete(weir_io *base)
     weir_completion phase;
     base->news = 0;
     weir__readiness_begin(&self->base, &phase);
+    if (self->silent.gone > 0)
+        weir__uring_release_sent(self);
     if (self->is_open)
         complete_all(self);
     return weir__readiness_end(&self->base, &phase);
-}
-
-static bool uring_has_results(const weir_io *base)
-{
-    const weir_uring *self = (const weir_uring *)base;
-    return weir__readiness_has_results(base) || (self->is_open && weir__uring_ready(self) > 0);
 }
 
 static int uring_descriptor(const weir_io *base)
@@ -369,18 +366,24 @@ static int open_ring(weir_uring *self)
     if (code < 0)
         return code;
     listen_for_wake(self); /* with the first entry into the kernel */
-    if (self->features & (WEIR_URING_RECEIVE | WEIR_URING_RECVMSG))
+    code = weir__uring_silent_open(self);
+    if (code == 0 && self->features & (WEIR_URING_RECEIVE | WEIR_URING_RECVMSG))
         code = weir__uring_buffers_open(self);
     if (code == -ENOMEM)
         weir__uring_end_ring(self);
     return code == -ENOMEM ? code : 0; /* else it does without */
 }
 
-static void uring_close(weir_io *base)
+static void close_ring(weir_uring *self)
 {
-    weir_uring *self = weir__uring_of(base);
     weir__uring_end_ring(self);
     weir__uring_buffers_close(self);
+}
+
+static void uring_close(weir_io *base)
+{
+    weir__uring_release_sent(weir__uring_of(base));
+    close_ring(weir__uring_of(base));
 }
 
 /* What the old ring has done and nobody was told. What did not fit into its queue went with it. */
@@ -389,6 +392,7 @@ static void salvage(weir_uring *self)
     struct io_uring_cq *queue = &self->ring.cq;
     self->has_gaps |= IO_URING_READ_ONCE(*self->ring.sq.kflags) & IORING_SQ_CQ_OVERFLOW;
     unsigned end = io_uring_smp_load_acquire(queue->ktail);
+    weir__uring_salvage_silent(self);
     for (unsigned at = *queue->khead; at != end; at++) {
         const struct io_uring_cqe *result = &queue->cqes[at & queue->ring_mask];
         if (result->user_data > WEIR_URING_TAGS && result->user_data % (WEIR_URING_TAGS + 1) == 0)
@@ -425,9 +429,9 @@ static int uring_rebuild(weir_io *base)
         return 0;
     if (self->is_open)
         salvage(self);
-    uring_close(base);
+    close_ring(self);
     self->uncancelled = NULL;
-    self->piece_count = self->header_count = self->unawaited = 0;
+    self->piece_count = self->header_count = 0;
     int code = open_ring(self);
     if (code < 0)
         return code;
@@ -444,6 +448,7 @@ static void uring_destroy(weir_io *base)
 {
     weir_uring *self = weir__uring_of(base);
     uring_close(base);
+    weir__uring_silent_close(self);
     weir__readiness_deinit(&self->base);
     weir__slots_deinit(&self->slots);
     weir__free(self);
@@ -455,8 +460,8 @@ static const weir_io_type uring_type = {
     .detach = uring_detach,
     .close_file = uring_close_file,
     .submit = uring_submit,
-    .send_soon = weir__uring_send_soon,
-    .hurry = uring_hurry,
+    .send_silently = weir__uring_send_silently,
+    .settle = weir__uring_settle,
     .cancel = uring_cancel,
     .poll = uring_poll,
     .flush = uring_flush,

@@ -26,7 +26,8 @@ enum {
     WEIR_URING_DEFER = 64,       /* and does the kernel's work when it asks for results */
     WEIR_URING_COOPERATE = 128,  /* or at least is not interrupted for it */
     WEIR_URING_REGISTERED = 256, /* the ring's descriptor is looked up once */
-    WEIR_URING_ALL = 511,
+    WEIR_URING_SILENT = 512,     /* sends have a result only when they fail */
+    WEIR_URING_ALL = 1023,
 };
 
 /* What is there, found out once: a set of these, or negative, as weir__uring_check says. */
@@ -55,6 +56,21 @@ typedef struct weir_uring_buffers {
     uint32_t grown_turn;  /* when there were not enough last */
 } weir_uring_buffers;
 
+/* Sends that nothing is heard of unless they fail, in order: see uring_silent.c. */
+typedef struct weir_uring_send {
+    weir_io_file *file; /* NULL: it is of no interest any more */
+    weir_msg *msg;
+    void *memory; /* NULL: there is nothing to release */
+} weir_uring_send;
+
+typedef struct weir_uring_silent {
+    weir_uring_send *sends;
+    unsigned gone, count; /* of those that went, which come first; of all */
+    unsigned seen;        /* the results that were looked at */
+    bool is_usable;
+} weir_uring_silent;
+
+#define WEIR_URING_MOST_SILENT 4096
 #define WEIR_URING_HEADERS 256
 #define WEIR_URING_MANY_BUFFERS 4
 
@@ -72,8 +88,7 @@ typedef struct weir_uring {
     weir_uring_config config;
     weir_slots slots;
     weir_uring_buffers buffers;
-
-    unsigned unawaited; /* submissions whose results come at once, and nobody waits for */
+    weir_uring_silent silent;
 
     weir_io_op *uncancelled; /* there was no room to ask the kernel, linked by next_ended */
     weir_io_op *batch;       /* what told data last, and its batch is open */
@@ -92,7 +107,8 @@ typedef struct weir_uring {
 enum {
     WEIR_URING_NOTHING = 2, /* nobody wants to know */
     WEIR_URING_WAKE = 4,
-    WEIR_URING_END = 2, /* added to an operation's address */
+    WEIR_URING_END = 2,    /* added to an operation's address */
+    WEIR_URING_UNLESS = 4, /* added to the address of a silent send's memory */
     WEIR_URING_TAGS = 7,
     WEIR_URING_FILE_POLL = 1, /* what is asked about a file */
     WEIR_URING_FILE_END = 3,
@@ -123,6 +139,12 @@ enum {
     WEIR_OP_WAITS = 64,    /* it is a send that waits for room */
     WEIR_OP_TOLD = 128,    /* it is a receive, and the kernel has told of its file's end */
 };
+
+/* Whether it is about a silent send, which has failed then. */
+static inline bool weir__uring_is_unless(uint64_t name)
+{
+    return (name & WEIR_URING_TAGS) == WEIR_URING_UNLESS && name > WEIR_URING_TAGS;
+}
 
 static inline weir_uring *weir__uring_of(weir_io *io)
 {
@@ -166,8 +188,7 @@ static inline struct io_uring_sqe *weir__uring_next(weir_uring *self)
     return entry;
 }
 
-/* Enters the kernel: hands over, and waits so long for a result, beside those that nobody awaits. 0
- * or a negative code. */
+/* Enters the kernel: hands over, and waits so long for a result. 0 or a negative code. */
 int weir__uring_enter(weir_uring *self, int64_t timeout_ns);
 
 /* How many more there can be before the next entry into the kernel. */
@@ -229,16 +250,31 @@ bool weir__uring_takes(const weir_uring *self, const weir_io_op *op);
  * may try; or 0, of a send that has nothing to send. */
 int weir__uring_give(weir_uring *self, weir_io_op *op);
 
-/* The backend's send_soon. */
-int weir__uring_send_soon(weir_io *base, weir_io_op *op, const void *bytes, size_t length,
-                          bool is_awaited);
-
 /* A send that found no room is told when there is some, and given again. False: nobody can tell. */
 bool weir__uring_wait_for_room(weir_uring *self, weir_io_op *op);
 
 /* Takes a poll about a file back, by its name: uring.c. False: the kernel could not be asked, and
  * holds the file until the poll has something to say. */
 bool weir__uring_end_poll(weir_uring *self, uint64_t name);
+
+/* Sends that nothing is heard of unless they fail: uring_silent.c ----------------------------- */
+
+int weir__uring_silent_open(weir_uring *self);
+void weir__uring_silent_close(weir_uring *self);
+
+/* The backend's send_silently and settle. */
+int weir__uring_send_silently(weir_io *base, weir_io_file *file, weir_msg *msg, void *memory,
+                              const void *bytes, size_t length);
+void weir__uring_settle(weir_io *base, weir_io_file *file);
+
+/* The kernel was entered: which of them went, and which did not. */
+void weir__uring_settle_silent(weir_uring *self);
+
+/* The ring is given up: those that went stay to be released, the others are given back. */
+void weir__uring_salvage_silent(weir_uring *self);
+
+/* Releases what went, in the completion phase. */
+void weir__uring_release_sent(weir_uring *self);
 
 /* The ends of what is received: uring_ends.c -------------------------------------------------- */
 

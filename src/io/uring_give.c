@@ -92,19 +92,15 @@ static bool has_room_to_gather(weir_uring *self)
 }
 
 /* No event tells the engine what the kernel finds out for itself. */
-static inline int begin_way(weir_io_op *op, struct io_uring_sqe *entry, uint8_t bit)
+static int begin(weir_uring *self, weir_io_op *op, struct io_uring_sqe *entry)
 {
+    uint8_t bit = weir__op_is_out(op) ? WEIR_FILE_WRITABLE : WEIR_FILE_READABLE;
+    self->buffers.users += weir__uring_needs_buffers(op);
     entry->user_data = weir__uring_name_of(op);
     op->state = WEIR_OP_AT_KERNEL;
     op->file->withheld |= bit;
     op->file->bits &= (uint8_t)~bit;
     return WEIR_IO_PENDING;
-}
-
-static int begin(weir_uring *self, weir_io_op *op, struct io_uring_sqe *entry)
-{
-    self->buffers.users += weir__uring_needs_buffers(op);
-    return begin_way(op, entry, weir__op_is_out(op) ? WEIR_FILE_WRITABLE : WEIR_FILE_READABLE);
 }
 
 /* The fault hook knows these by the names of the calls that they stand for. */
@@ -155,22 +151,6 @@ static int give_send(weir_uring *self, weir_io_op *op)
     weir__io_count(&self->base.base.counters->sends);
     prepare_send(self, entry, op, pieces, count);
     return begin(self, op, entry);
-}
-
-/* What may fail, or has failed, goes the other way. */
-WEIR__HOT int weir__uring_send_soon(weir_io *base, weir_io_op *op, const void *bytes, size_t length,
-                                    bool is_awaited)
-{
-    weir_uring *self = weir__uring_of(base);
-    bool is_usual = self->features & WEIR_URING_SEND && op->file->error == 0 && !weir__has_faults();
-    struct io_uring_sqe *entry = is_usual ? weir__uring_next(self) : NULL;
-    if (entry == NULL)
-        return -EAGAIN;
-    weir__io_count(&base->counters->sends);
-    self->unawaited += !is_awaited;
-    weir__op_arm(op);
-    io_uring_prep_send(entry, op->file->fd, bytes, length, HOW_TO_SEND);
-    return begin_way(op, entry, WEIR_FILE_WRITABLE);
 }
 
 static void prepare_connect(struct io_uring_sqe *entry, const weir_io_op *op)

@@ -174,7 +174,7 @@ static void end_armed(weir_uring *self, weir_io_op *op, int code)
     if (code == 0)
         weir__uring_end_is_known(op->file);
     if (is_error(code) && has_more)
-        op->file->kept_code = code; /* behind what is kept */
+        op->file->kept_code = (int16_t)code; /* behind what is kept */
     if (state & WEIR_OP_CANCELLED) {
         finish_in(self, op, is_error(code) && !has_more ? code : -ECANCELED);
     } else if (has_more || code > 0 || code == -EINTR ||
@@ -412,7 +412,7 @@ void weir__uring_salvage(weir_uring *self, weir_io_op *op, int code, unsigned fl
     } else if (op->kind == WEIR_IO_ACCEPT && code >= 0) {
         keep_descriptor(self, op, code);
     } else if (is_error(code) && op->kind == WEIR_IO_RECEIVE) {
-        op->file->kept_code = code;
+        op->file->kept_code = (int16_t)code;
     }
 }
 
@@ -420,7 +420,7 @@ void weir__uring_reclaim(weir_uring *self, weir_io_op *op)
 {
     unsigned state = take_back(self, op);
     if (state & WEIR_OP_ENDED && is_error(op->code) && op->kind == WEIR_IO_RECEIVE)
-        op->file->kept_code = op->code;
+        op->file->kept_code = (int16_t)op->code;
     if (state & WEIR_OP_CANCELLED)
         weir__op_finish_later(&self->base.base, op, -ECANCELED);
     else if (!weir__op_is_out(op))

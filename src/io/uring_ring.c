@@ -6,7 +6,7 @@
 
 #define DEFAULT_ENTRIES 512
 #define COMPLETIONS_PER_ENTRY 8
-#define LONGEST_UNTOLD_NS 1000000 /* that something was sent */
+#define LONGEST_UNRELEASED_NS 1000000
 
 /* Newer than the oldest headers that will do. */
 #ifndef IORING_SETUP_SUBMIT_ALL
@@ -151,10 +151,11 @@ static bool is_fatal(int code)
     }
 }
 
-/* Waits until there are so many results, for so long; negative: for ever. */
-static int enter(weir_uring *self, unsigned count, unsigned wanted, int64_t timeout_ns)
+/* Waits for a result, for so long; negative: for ever. */
+static int enter(weir_uring *self, unsigned count, int64_t timeout_ns)
 {
     weir_sys *sys = self->base.base.sys;
+    unsigned wanted = timeout_ns != 0;
     if (timeout_ns <= 0)
         return sys->io_uring_enter(sys, self->enter_fd, count, wanted, self->enter_flags, NULL, 0);
     struct __kernel_timespec time = { .tv_sec = timeout_ns / 1000000000,
@@ -164,23 +165,23 @@ static int enter(weir_uring *self, unsigned count, unsigned wanted, int64_t time
                                self->enter_flags | IORING_ENTER_EXT_ARG, &arg, sizeof arg);
 }
 
-/* 0 when there is something, or the time is over. What is sent at once has its result at once,
- * which would end the wait; so unless somebody waits for that, it is for one result more. */
+/* 0 when there is something, or the time is over. That a silent send went, and what was sent can be
+ * released, ends no wait: so there is a time for it. */
 int weir__uring_enter(weir_uring *self, int64_t timeout_ns)
 {
     struct io_uring_sq *queue = &self->ring.sq;
     int code = !self->is_open ? -EBADF : self->is_enabled ? 0 : enable(self);
     if (code < 0)
         return code;
-    unsigned wanted = timeout_ns != 0 ? 1 + self->unawaited : 0;
-    if (wanted > 1 && (timeout_ns < 0 || timeout_ns > LONGEST_UNTOLD_NS))
-        timeout_ns = LONGEST_UNTOLD_NS;
-    self->unawaited = 0;
+    if (self->silent.count > 0 && (timeout_ns < 0 || timeout_ns > LONGEST_UNRELEASED_NS))
+        timeout_ns = LONGEST_UNRELEASED_NS;
     io_uring_smp_store_release(queue->ktail, queue->sqe_tail);
     weir__io_count(&self->base.base.counters->polls);
-    code = enter(self, queue->sqe_tail - *queue->khead, wanted, timeout_ns);
+    code = enter(self, queue->sqe_tail - *queue->khead, timeout_ns);
     if (!weir__uring_has_submissions(self))
         self->piece_count = self->header_count = 0;
+    if (self->silent.gone < self->silent.count)
+        weir__uring_settle_silent(self);
     if (code >= 0 || code == -ETIME)
         return 0;
     self->is_broken |= is_fatal(code);

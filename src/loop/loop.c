@@ -352,9 +352,12 @@ static int loop_open(weir_executor *executor)
 {
     weir_loop *loop = (weir_loop *)executor;
     int code = open_io(loop);
-    if (code == 0 && executor->is_manual)
+    if (code < 0)
+        return code;
+    loop->io->spare = &loop->writes;
+    if (executor->is_manual)
         flush(loop);
-    return code;
+    return 0;
 }
 
 static void let_residents_go(weir_loop *loop)

@@ -486,7 +486,7 @@ static void lose(weir_script *script, weir_io_file *file, int code)
 {
     enum { OPS = 3 };
     weir_io_op *ops[OPS] = { file->in, file->out, file->level };
-    file->error = code;
+    file->error = (int16_t)code;
     for (int i = 0; i < OPS; i++) {
         if (ops[i] != NULL)
             finish_later(script, ops[i], code);

@@ -196,7 +196,7 @@ static int check_handlers(weir_channel *channel, weir_error *error)
     return 0;
 }
 
-static int check(const weir_channel *from, const weir_channel *to)
+static int check(const weir_channel *from, weir_channel *to)
 {
     if (from == NULL || to == NULL || from == to)
         return -EINVAL;
@@ -212,6 +212,7 @@ static int check(const weir_channel *from, const weir_channel *to)
     if (!weir_channel_is_active(from) || !weir_channel_is_active(to) || from->is_input_ended ||
         to->is_output_ended)
         return -ENOTCONN;
+    weir__socket_settle(weir__socket_of(to));
     if (weir__socket_of(from)->is_relayed || weir__socket_of(to)->is_relay ||
         !weir__outbound_is_empty(&to->outbound))
         return -EBUSY;

@@ -117,6 +117,14 @@ static inline void weir__socket_give_out_back(weir_socket *self)
     self->out = NULL;
 }
 
+/* Hands over what was sent silently; what does not go is in the queue again. */
+static inline void weir__socket_settle(weir_socket *self)
+{
+    weir_io *io = self->is_attached ? weir__socket_io(self) : NULL;
+    if (io != NULL && io->type->settle != NULL)
+        io->type->settle(io, &self->file);
+}
+
 /* An operation has ended: true when the channel waited for that, and the result is of no interest.
  */
 bool weir__socket_landed(weir_socket *self);

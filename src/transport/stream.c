@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams: TCP and Unix connections. */
 #include "base/alloc.h"
+#include "channel/inbox.h"
 #include "transport/sending.h"
 #include "transport/socket.h"
 
@@ -34,7 +35,8 @@ WEIR__BESIDE static void on_received_otherwise(weir_socket *self, const weir_io_
     if (result->code == -ECANCELED && self->channel.is_reading)
         weir__socket_start_reading(&self->channel);
     else if (result->code < 0 && result->code != -ECANCELED && self->is_relayed)
-        self->file.kept_code = result->code; /* for the relay, which has waited for this end */
+        self->file.kept_code =
+            (int16_t)result->code; /* for the relay, which has waited for this end */
     else if (result->code != -ECANCELED && !self->is_relayed)
         weir__channel_read_ended(&self->channel, result->code);
 }
@@ -121,35 +123,68 @@ WEIR__BESIDE static void send_rest(weir_socket *self, int code)
     weir__channel_sent(channel, code);
 }
 
+/* Silent sends --------------------------------------------------------------------------------- */
+
 /* Whether somebody waits until the first message has gone: its writer, or who cannot write more, or
- * closes. What is long may not go at once. */
+ * closes. What is long may not go at once, and what has begun goes on as it did. */
 static inline bool is_awaited(const weir_channel *channel, size_t length)
 {
     return channel->outbound.first->promise != NULL || length > MOST_UNAWAITED ||
-           channel->is_output_ended || channel->is_leaving || channel->is_told_unwritable ||
+           channel->outbound.is_started || channel->is_output_ended ||
+           channel->is_told_unwritable || weir__channel_is_closing(channel) ||
            atomic_load_explicit(&channel->unwritable, memory_order_relaxed) != 0;
 }
 
-/* Whether something is to be done when the first message has gone. */
-static inline bool waits_behind_first(const weir_channel *channel)
+/* One buffer in one piece, which is not heard of again: whether it is on its way. */
+static inline bool send_silently(weir_socket *self, weir_io *io, const uint8_t *bytes,
+                                 size_t length)
 {
-    const weir_write *first = channel->outbound.first;
-    return channel->is_output_ended ||
-           (first != NULL && first->next != channel->outbound.unflushed);
+    weir_channel *channel = &self->channel;
+    weir_write *entry = channel->outbound.first;
+    if (is_awaited(channel, length) ||
+        io->type->send_silently(io, &self->file, entry->msg, entry, bytes, length) < 0)
+        return false;
+    weir__outbound_let_go(&channel->outbound);
+    weir__channel_note_sent(channel);
+    return true;
 }
 
-/* One buffer in one piece, by an operation: whether that is under way. */
-static inline bool begin_sole(weir_socket *self, weir_io *io, const uint8_t *bytes, size_t length)
+/* It goes on by operations, which find out when there is room. */
+static bool may_go_on(int code)
 {
-    if (weir__socket_take_out(self) == NULL)
-        return false;
-    prepare_bytes(self);
-    self->channel.outbound.is_started = true;
-    if (io->type->send_soon(io, self->out, bytes, length, is_awaited(&self->channel, length)) ==
-        WEIR_IO_PENDING)
+    return code >= 0 || code == -EAGAIN || code == -EINTR || code == -EINVAL || code == -EOPNOTSUPP;
+}
+
+static void on_unsent(weir_io_file *file, void *memory, int code)
+{
+    weir_channel *channel = &WEIR_CONTAINER(file, weir_socket, file)->channel;
+    if (memory != NULL)
+        weir__outbound_take_back(&channel->outbound, memory, code);
+    if (!may_go_on(code))
+        channel->outbound.failure = (int16_t)code;
+    weir__inbox_push_missed(channel, WEIR__MISSED_SEND);
+}
+
+static void stream_settle(weir_channel *channel)
+{
+    weir__socket_settle(weir__socket_of(channel));
+}
+
+/* Sending -------------------------------------------------------------------------------------- */
+
+/* Whether nothing else may be sent now: flushed again when that is over. */
+static bool waits(weir_socket *self, weir_io *io)
+{
+    weir_channel *channel = &self->channel;
+    if (self->out != NULL)
         return true;
-    weir__socket_give_out_back(self);
-    return false;
+    if (channel->outbound.failure == 0 && !weir__io_is_sending(io, &self->file))
+        return false;
+    if (weir__channel_is_closing(channel))
+        weir__socket_settle(self); /* there is no other time */
+    else
+        weir__inbox_push_missed(channel, WEIR__MISSED_SEND);
+    return channel->outbound.failure != 0 || !weir__channel_is_closing(channel);
 }
 
 /* One buffer in one piece, as most flushes are, goes straight to the backend. */
@@ -157,13 +192,10 @@ WEIR__HOT static void stream_flush(weir_channel *channel)
 {
     weir_socket *self = weir__socket_of(channel);
     weir_io *io = weir__socket_io(self);
-    if (self->out != NULL || !weir__outbound_has_flushed(&channel->outbound)) {
-        if (self->is_relay && channel->is_output_ended)
-            weir__relaying_stop(self->extras->relaying);
-        else if (io->type->hurry != NULL && waits_behind_first(channel))
-            io->type->hurry(io);
+    if (self->is_relay && channel->is_output_ended)
+        weir__relaying_stop(self->extras->relaying);
+    if (!weir__outbound_has_flushed(&channel->outbound) || waits(self, io))
         return;
-    }
     size_t length = 0;
     const uint8_t *bytes = weir__outbound_sole(&channel->outbound, &length);
     int code = -EAGAIN;
@@ -173,8 +205,8 @@ WEIR__HOT static void stream_flush(weir_channel *channel)
             weir__channel_sent_sole(channel);
             return;
         }
-    } else if (bytes != NULL && io->type->send_soon != NULL &&
-               begin_sole(self, io, bytes, length)) {
+    } else if (bytes != NULL && io->type->send_silently != NULL &&
+               send_silently(self, io, bytes, length)) {
         return;
     }
     send_rest(self, code);
@@ -255,6 +287,7 @@ static int stream_attach(weir_channel *channel)
 {
     weir_socket *self = weir__socket_of(channel);
     int code = weir__socket_attach(channel);
+    weir__socket_io(self)->on_unsent = on_unsent;
     self->file.max_descriptors = self->max_descriptors;
     /* A read stops short behind descriptors, wanted or not, and no edge comes for what follows. */
     self->file.has_boundaries = self->family == AF_UNIX;
@@ -280,8 +313,9 @@ static void stream_destroy(weir_channel *channel)
         .detach = weir__socket_detach, .is_active = weir__socket_is_active, .bind = stream_bind,   \
         .connect = weir__socket_connect, .start_reading = weir__socket_start_reading,              \
         .stop_reading = weir__socket_stop_reading, .takes = stream_takes, .flush = stream_flush,   \
-        .shutdown = stream_shutdown, .quiesce = weir__socket_quiesce, .close = stream_close,       \
-        .destroy = stream_destroy, .local_address = weir__socket_local_address,                    \
+        .settle = stream_settle, .shutdown = stream_shutdown, .quiesce = weir__socket_quiesce,     \
+        .close = stream_close, .destroy = stream_destroy,                                          \
+        .local_address = weir__socket_local_address,                                               \
         .remote_address = weir__socket_remote_address, .set_option = stream_set_option,            \
         .get_option = stream_get_option,                                                           \
     }

@@ -936,93 +936,6 @@ static void much_at_once_and_gone(void)
     }
 }
 
-/* What nobody waits for -------------------------------------------------------------------------
- */
-
-static unsigned least_results; /* that the last entry into the kernel waited for */
-
-static int odd_enter(weir_sys *self, int ring, unsigned count, unsigned least, unsigned flags,
-                     const void *arg, size_t size)
-{
-    least_results = least;
-    return sys->io_uring_enter(self, ring, count, least, flags, arg, size);
-}
-
-static void send_soon(owner *self, const char *text, bool is_awaited)
-{
-    probe *out = &self->out;
-    self->to_send = text;
-    self->to_send_length = strlen(text);
-    out->op = (weir_io_op){ .kind = WEIR_IO_SEND, .file = &self->file, .on_done = on_done };
-    out->op.gather = gather;
-    out->is_pending = true;
-    assert_int_equal(io->type->send_soon(io, &out->op, text, strlen(text), is_awaited),
-                     WEIR_IO_PENDING);
-}
-
-/* Waits as long as there is nothing to tell: for how many results. */
-static unsigned wait_and_tell(void)
-{
-    assert_true(io->type->poll(io, -1) > 0);
-    in_complete++;
-    io->type->complete(io);
-    in_complete--;
-    return least_results;
-}
-
-static void what_is_sent_and_not_awaited_ends_no_wait(void)
-{
-    owner a = { .name = "a" }, b = { .name = "b" };
-    int peer = receive_from_peer(&a), b_peer = own_half_of_pair(&b);
-    kernel.calls.io_uring_enter = odd_enter;
-    send_soon(&a, "awaited", true);
-    assert_int_equal(wait_and_tell(), 1);
-    assert_story("a>7.");
-    send_soon(&a, "not", false);
-    send_soon(&b, "awaited", false);
-    write_all(peer, "event", 5);
-    assert_int_equal(wait_and_tell(), 3);
-    assert_story("a>3. b>7. a<5 a|");
-    send_soon(&a, "by now", false);
-    io->type->hurry(io);
-    assert_int_equal(wait_and_tell(), 1);
-    assert_story("a>6.");
-    send_soon(&a, "cancelled", false);
-    cancel(&a.out);
-    wait_and_tell();
-    assert_int_equal(a.out.finals, 4);
-    story_length = 0;
-    end_pair(&a, peer);
-    end_pair(&b, b_peer);
-}
-
-/* When nothing else happens it is told by itself, and what has failed goes on as any other. */
-static void what_is_sent_and_not_awaited_is_told_soon(void)
-{
-    owner a = { .name = "a" };
-    int peer = own_half_of_pair(&a);
-    turn();
-    kernel.calls.io_uring_enter = odd_enter;
-    int64_t start_ns = weir_clock_now_ns(weir_clock_monotonic());
-    send_soon(&a, "alone", false);
-    assert_int_equal(wait_and_tell(), 2);
-    assert_story("a>5.");
-    assert_true(weir_clock_now_ns(weir_clock_monotonic()) - start_ns >= 1000000);
-    fill(a.file.fd);
-    send_soon(&a, "full", false);
-    assert_int_equal(wait_and_tell(), 2);
-    assert_story("");
-    drain(peer);
-    assert_int_equal(wait_and_tell(), 1);
-    TURN_UNTIL(a.out.finals == 2);
-    assert_story("a>4.");
-    shutdown(a.file.fd, SHUT_WR);
-    send_soon(&a, "too late", false);
-    assert_int_equal(wait_and_tell(), 2);
-    assert_story("a>EPIPE.");
-    end_pair(&a, peer);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1060,8 +973,6 @@ int main(void)
         uring_case(much_at_once_can_be_stopped_anywhere),
         uring_case(much_at_once_beside_a_hangup),
         uring_case(much_at_once_and_gone),
-        uring_case(what_is_sent_and_not_awaited_ends_no_wait),
-        uring_case(what_is_sent_and_not_awaited_is_told_soon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

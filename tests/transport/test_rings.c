@@ -127,15 +127,18 @@ static void a_flush_too_many_costs_no_entry(void **state)
 {
     (void)state;
     enum { MESSAGES = 100, TRIES = 50 };
+    const char *mask = getenv("WEIR_URING_MASK");
+    bool is_told = mask != NULL && strcmp(mask, "silent") == 0; /* of each that it went */
+    uint64_t most = is_told ? 2 * MESSAGES + MESSAGES / 2 : MESSAGES + MESSAGES / 2;
     uint64_t least = UINT64_MAX;
     int peer;
     record seen = { .is_echo = true, .then = flush_what_was_read };
     weir_channel *channel = pair_with(TCP, &seen, &peer);
-    for (int i = 0; i < TRIES && least > MESSAGES + MESSAGES / 2; i++) {
+    for (int i = 0; i < TRIES && least > most; i++) {
         uint64_t polls = polls_of_answers(channel, peer, MESSAGES);
         least = polls < least ? polls : least;
     }
-    assert_in_range(least, 1, MESSAGES + MESSAGES / 2);
+    assert_in_range(least, 1, most);
     end_channel(channel);
     close(peer);
 }

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* Sends that nothing is heard of, unless they fail. */
+#include "base/alloc.h"
+#include "base/fault.h"
+#include "base/spare.h"
+#include "io/uring.h"
+
+#include <errno.h>
+
+/*
+ * A send that does not wait for room is over when the kernel has taken its submission. So the entry
+ * that hands it over says by itself that it went, if no result says otherwise: there is no
+ * operation whose end has to be told, nobody looks at the file again, and the wait in that same
+ * entry ends with the next event. All that is left to do is to release what was sent.
+ *
+ *      sends
+ *      [went] [went] [went] [not handed over] [not handed over]
+ *       `---- gone ------'                                    ' count
+ *
+ * MSG_WAITALL makes a short send a failure, which has a result: how much of it went (since 6.1).
+ */
+#define HOW_TO_SEND (MSG_NOSIGNAL | MSG_DONTWAIT | MSG_WAITALL)
+
+int weir__uring_silent_open(weir_uring *self)
+{
+    const unsigned needed = WEIR_URING_SILENT | WEIR_URING_SEND;
+    weir_uring_silent *silent = &self->silent;
+    silent->seen = 0;
+    if ((self->features & needed) != needed)
+        return 0;
+    if (silent->sends == NULL)
+        silent->sends = weir__alloc(WEIR_URING_MOST_SILENT * sizeof *silent->sends);
+    silent->is_usable = silent->sends != NULL;
+    return silent->is_usable ? 0 : -ENOMEM;
+}
+
+void weir__uring_silent_close(weir_uring *self)
+{
+    weir__free(self->silent.sends);
+    self->silent.sends = NULL;
+}
+
+/* What may fail, or has failed, goes the other way. */
+WEIR__HOT int weir__uring_send_silently(weir_io *base, weir_io_file *file, weir_msg *msg,
+                                        void *memory, const void *bytes, size_t length)
+{
+    weir_uring *self = weir__uring_of(base);
+    weir_uring_silent *silent = &self->silent;
+    bool is_usual = silent->is_usable && silent->count < WEIR_URING_MOST_SILENT &&
+                    file->error == 0 && !weir__has_faults();
+    struct io_uring_sqe *entry = is_usual ? weir__uring_next(self) : NULL;
+    if (entry == NULL)
+        return -EAGAIN;
+    weir__io_count(&base->counters->sends);
+    io_uring_prep_send(entry, file->fd, bytes, length, HOW_TO_SEND);
+    entry->flags = IOSQE_CQE_SKIP_SUCCESS;
+    entry->user_data = (uintptr_t)memory + WEIR_URING_UNLESS;
+    file->silent_entry = base->entry;
+    silent->sends[silent->count++] =
+        (weir_uring_send){ .file = file, .msg = msg, .memory = memory };
+    return 0;
+}
+
+/* Failures ---------------------------------------------------------------------------------------
+ */
+
+static weir_uring_send *find(weir_uring_silent *silent, uint64_t name)
+{
+    for (unsigned i = silent->gone; i < silent->count; i++) {
+        if ((uintptr_t)silent->sends[i].memory + WEIR_URING_UNLESS == name)
+            return &silent->sends[i];
+    }
+    return NULL;
+}
+
+/* Its owner may send again. */
+static weir_io_file *part_from(weir_uring *self, weir_uring_send *send)
+{
+    weir_io_file *file = send->file;
+    file->silent_entry = self->base.base.entry - 1;
+    send->file = NULL;
+    return file;
+}
+
+/* Nothing of it is the backend's any more. */
+static void give_back(weir_uring *self, weir_uring_send *send, int code)
+{
+    weir_io_file *file = part_from(self, send);
+    void *memory = send->memory;
+    send->memory = NULL;
+    self->base.base.on_unsent(file, memory, code);
+}
+
+/* Nobody knows what became of it: what was sent is released with the others. */
+static void give_up(weir_uring *self, weir_uring_send *send)
+{
+    weir_io_file *file = part_from(self, send);
+    self->base.base.on_unsent(file, NULL, -EIO);
+}
+
+/* Each result is looked at once: what it tells of may be at work again before it is told. */
+static void note_failures(weir_uring *self)
+{
+    weir_uring_silent *silent = &self->silent;
+    const struct io_uring_cq *queue = &self->ring.cq;
+    unsigned end = io_uring_smp_load_acquire(queue->ktail), at = *queue->khead;
+    if ((int)(silent->seen - at) > 0)
+        at = silent->seen;
+    silent->seen = end;
+    for (; at != end; at++) {
+        const struct io_uring_cqe *result = &queue->cqes[at & queue->ring_mask];
+        if (!weir__uring_is_unless(result->user_data))
+            continue;
+        weir_uring_send *send = find(silent, result->user_data);
+        if (result->res == -EINVAL || result->res == -EOPNOTSUPP)
+            silent->is_usable = false;
+        if (send != NULL && send->file != NULL)
+            give_back(self, send, result->res);
+    }
+}
+
+/* What the kernel has not taken yet, or what it says about it and found no room for, is told with a
+ * later entry. */
+void weir__uring_settle_silent(weir_uring *self)
+{
+    note_failures(self);
+    if (weir__uring_has_submissions(self) ||
+        IO_URING_READ_ONCE(*self->ring.sq.kflags) & IORING_SQ_CQ_OVERFLOW)
+        return;
+    self->silent.gone = self->silent.count;
+    self->base.base.entry++;
+}
+
+/* Whether the kernel has taken the submission with that name; else it is made one of nothing. */
+static bool was_taken(weir_uring *self, uint64_t name)
+{
+    struct io_uring_sq *queue = &self->ring.sq;
+    for (unsigned at = *queue->khead; at != queue->sqe_tail; at++) {
+        struct io_uring_sqe *entry = &queue->sqes[at & queue->ring_mask];
+        if (entry->user_data == name) {
+            io_uring_prep_nop(entry);
+            entry->flags = 0;
+            entry->user_data = WEIR_URING_NOTHING;
+            return false;
+        }
+    }
+    return true;
+}
+
+static void take_back(weir_uring *self, weir_uring_send *send)
+{
+    if (was_taken(self, (uintptr_t)send->memory + WEIR_URING_UNLESS))
+        give_up(self, send);
+    else
+        give_back(self, send, 0);
+}
+
+void weir__uring_settle(weir_io *base, weir_io_file *file)
+{
+    weir_uring *self = weir__uring_of(base);
+    weir_uring_silent *silent = &self->silent;
+    if (weir__io_is_sending(base, file))
+        weir__uring_enter(self, 0);
+    if (!weir__io_is_sending(base, file))
+        return;
+    for (unsigned i = silent->gone; i < silent->count; i++) {
+        if (silent->sends[i].file == file)
+            take_back(self, &silent->sends[i]);
+    }
+}
+
+void weir__uring_salvage_silent(weir_uring *self)
+{
+    weir_uring_silent *silent = &self->silent;
+    note_failures(self);
+    for (unsigned i = silent->gone; i < silent->count; i++) {
+        if (silent->sends[i].file != NULL)
+            take_back(self, &silent->sends[i]);
+    }
+    silent->gone = silent->count;
+    self->base.base.entry++;
+}
+
+/* The end ----------------------------------------------------------------------------------------
+ */
+
+/* What is sent meanwhile comes behind, and is for the next time. */
+WEIR__HOT void weir__uring_release_sent(weir_uring *self)
+{
+    weir_uring_silent *silent = &self->silent;
+    unsigned gone = silent->gone;
+    self->base.base.news += gone;
+    for (unsigned i = 0; i < gone; i++) {
+        weir_uring_send send = silent->sends[i];
+        if (send.memory == NULL)
+            continue;
+        weir__spare_put(self->base.base.spare, send.memory);
+        weir_msg_release(send.msg);
+    }
+    silent->count -= gone;
+    silent->gone -= gone;
+    if (silent->count > 0)
+        memmove(silent->sends, silent->sends + gone, silent->count * sizeof *silent->sends);
+}
