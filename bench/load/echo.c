@@ -3,24 +3,21 @@
  * the next when one is back; or they are sent at fixed times whatever comes back, and the time of
  * each counts from when it was due: a server that stalls cannot hide it by slowing the client. */
 #include "load.h"
+#include "wire.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 enum {
-    EVENTS = 256,
-    BUFFER_BYTES = 256 * 1024,
+    PATTERN_BYTES = 256 * 1024,  /* at least */
     MOST_ON_THEIR_WAY = 1 << 20, /* of all connections, with a fixed rate */
-    SILENCE_MS = 10000,          /* then the server has hung */
 };
 
+#define SILENCE_NS 10000000000u /* then the server has hung */
+
 typedef struct connection {
-    int fd;
-    bool waits_for_room;
     size_t got;      /* bytes, of all messages */
     size_t sent;     /* likewise */
     size_t to_send;  /* likewise: what is to be sent by now */
@@ -33,9 +30,9 @@ typedef struct echo {
     load_span span;
     load_pattern pattern;
     load_target target;
-    int epoll;
+    const wire_type *type;
+    wire *wire;
     connection *connections;
-    uint8_t *buffer;
     uint64_t issued;  /* messages, of all connections */
     uint64_t on_way;  /* likewise */
     uint64_t zero_ns; /* when the first of a fixed rate is due */
@@ -76,42 +73,29 @@ static uint64_t pop_time(connection *self)
 
 /* Sending -------------------------------------------------------------------------------------- */
 
-static void fail(echo *self, const char *what)
+static void fail(void *arg, const char *what)
 {
+    echo *self = arg;
     if (!self->has_failed)
         fprintf(stderr, "weir-load: %s: %s\n", self->settings->to, what);
     self->has_failed = true;
     self->span.result->failed++;
 }
 
-static void watch_for(const echo *self, connection *which, bool waits_for_room)
+static size_t next_to_send(void *arg, unsigned which, const uint8_t **bytes)
 {
-    struct epoll_event event = {
-        .events = EPOLLIN | (waits_for_room ? (uint32_t)EPOLLOUT : 0),
-        .data.ptr = which,
-    };
-    which->waits_for_room = waits_for_room;
-    epoll_ctl(self->epoll, EPOLL_CTL_MOD, which->fd, &event);
+    const echo *self = arg;
+    const connection *from = &self->connections[which];
+    size_t at = from->sent % self->pattern.size, left = from->to_send - from->sent;
+    *bytes = self->pattern.bytes + at;
+    if (self->has_failed)
+        return 0;
+    return left < self->pattern.length - at ? left : self->pattern.length - at;
 }
 
-static void send_some(echo *self, connection *which)
+static void note_sent(void *arg, unsigned which, size_t length)
 {
-    const load_pattern *pattern = &self->pattern;
-    while (which->sent < which->to_send) {
-        size_t at = which->sent % pattern->size, left = which->to_send - which->sent;
-        size_t length = left < pattern->length - at ? left : pattern->length - at;
-        ssize_t code = load_send(which->fd, pattern->bytes + at, length);
-        if (code < 0 && errno == EAGAIN)
-            break;
-        if (code < 0) {
-            fail(self, strerror(errno));
-            return;
-        }
-        which->sent += (size_t)code;
-    }
-    bool waits = which->sent < which->to_send;
-    if (waits != which->waits_for_room)
-        watch_for(self, which, waits);
+    ((echo *)arg)->connections[which].sent += length;
 }
 
 static void issue(echo *self, connection *which, uint64_t due_ns)
@@ -145,18 +129,16 @@ static void take_answers(echo *self, connection *which, size_t length)
     }
 }
 
-static void receive(echo *self, connection *which)
+/* What was sent is noted a little later, maybe behind its answer. */
+static void receive(void *arg, unsigned which, const uint8_t *bytes, size_t length)
 {
-    ssize_t code = load_recv(which->fd, self->buffer, BUFFER_BYTES);
-    if (code < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (code <= 0)
-        fail(self, code == 0 ? "the server closed a connection" : strerror(errno));
-    else if (which->got + (size_t)code > which->sent ||
-             !load_pattern_fits(&self->pattern, which->got, self->buffer, (size_t)code))
+    echo *self = arg;
+    connection *from = &self->connections[which];
+    if (from->got + length > from->to_send ||
+        !load_pattern_fits(&self->pattern, from->got, bytes, length))
         fail(self, "the answer is not what was sent");
     else
-        take_answers(self, which, (size_t)code);
+        take_answers(self, from, length);
 }
 
 /* A fixed rate --------------------------------------------------------------------------------- */
@@ -170,10 +152,9 @@ static void issue_due(echo *self)
 {
     uint64_t now_ns = load_now_ns();
     for (uint64_t due_ns; may_issue(self) && (due_ns = due_at(self)) <= now_ns;) {
-        connection *which = &self->connections[self->issued % self->settings->connections];
-        issue(self, which, due_ns);
-        if (!which->waits_for_room)
-            send_some(self, which);
+        unsigned which = (unsigned)(self->issued % self->settings->connections);
+        issue(self, &self->connections[which], due_ns);
+        self->type->send(self->wire, which);
         if (self->on_way > MOST_ON_THEIR_WAY) {
             fail(self, "it does not keep up with that rate: a million messages wait");
             return;
@@ -183,16 +164,12 @@ static void issue_due(echo *self)
 
 /* Running -------------------------------------------------------------------------------------- */
 
-static int wait_for_events(const echo *self, struct epoll_event *events)
+static uint64_t wait_ns(const echo *self)
 {
-    struct timespec timeout = { .tv_sec = SILENCE_MS / 1000 };
-    if (self->settings->rate > 0 && may_issue(self)) {
-        uint64_t due_ns = due_at(self), now_ns = load_now_ns();
-        uint64_t wait_ns = due_ns > now_ns ? due_ns - now_ns : 0;
-        timeout = (struct timespec){ .tv_sec = (time_t)(wait_ns / 1000000000),
-                                     .tv_nsec = (long)(wait_ns % 1000000000) };
-    }
-    return epoll_pwait2(self->epoll, events, EVENTS, &timeout, NULL);
+    if (self->settings->rate == 0 || !may_issue(self))
+        return SILENCE_NS;
+    uint64_t due_ns = due_at(self), now_ns = load_now_ns();
+    return due_ns > now_ns ? due_ns - now_ns : 0;
 }
 
 static void begin(echo *self)
@@ -203,24 +180,17 @@ static void begin(echo *self)
     for (unsigned i = 0; i < settings->connections && settings->rate == 0; i++) {
         for (unsigned j = 0; j < settings->depth && may_issue(self); j++)
             issue(self, &self->connections[i], load_now_ns());
-        send_some(self, &self->connections[i]);
+        self->type->send(self->wire, i);
     }
 }
 
 static void turn(echo *self)
 {
-    struct epoll_event events[EVENTS];
     if (self->settings->rate > 0)
         issue_due(self);
-    int count = wait_for_events(self, events);
-    if (count == 0 && (self->settings->rate == 0 || self->is_over))
+    if (!self->type->wait(self->wire, wait_ns(self)) &&
+        (self->settings->rate == 0 || self->is_over))
         fail(self, "no answer for ten seconds");
-    for (int i = 0; i < count && !self->has_failed; i++) {
-        connection *which = events[i].data.ptr;
-        receive(self, which);
-        if (which->sent < which->to_send)
-            send_some(self, which);
-    }
 }
 
 static void run(echo *self)
@@ -234,45 +204,52 @@ static void run(echo *self)
         turn(self);
 }
 
-static int add_connections(echo *self, int *fds)
+/* io_uring where there is one, if nobody says otherwise; not through TLS, nor for messages that it
+ * would receive in many pieces. */
+static bool open_wire(echo *self, const int *fds)
 {
-    unsigned count = self->settings->connections;
-    if (load_target_connect_all(&self->target, fds, count) < 0)
-        return -1;
-    for (unsigned i = 0; i < count; i++) {
-        connection *which = &self->connections[i];
-        struct epoll_event event = { .events = EPOLLIN, .data.ptr = which };
-        which->fd = fds[i];
-        epoll_ctl(self->epoll, EPOLL_CTL_ADD, which->fd, &event);
+    const load_settings *settings = self->settings;
+    const wire_user user = { self, next_to_send, note_sent, receive, fail };
+    const char *why = "";
+    bool is_fit = load_tls_counted() == NULL && settings->size <= WIRE_URING_BYTES;
+    self->type = settings->io == LOAD_URING || (settings->io == LOAD_ANY && is_fit) ? &wire_uring
+                                                                                    : &wire_epoll;
+    self->wire = self->type->open(&user, fds, settings->connections, &why);
+    if (self->wire == NULL && settings->io == LOAD_ANY) {
+        self->type = &wire_epoll;
+        self->wire = self->type->open(&user, fds, settings->connections, &why);
     }
-    return 0;
+    if (self->wire == NULL)
+        fprintf(stderr, "weir-load: there is no io_uring here: %s\n", why);
+    self->span.result->io = self->type->name;
+    return self->wire != NULL;
 }
 
 int load_echo(const load_settings *settings, load_result *result)
 {
+    unsigned count = settings->connections;
     echo self = {
         .settings = settings,
-        .epoll = epoll_create1(EPOLL_CLOEXEC),
-        .connections = calloc(settings->connections, sizeof *self.connections),
-        .buffer = malloc(BUFFER_BYTES),
+        .connections = calloc(count, sizeof *self.connections),
     };
-    int *fds = calloc(settings->connections, sizeof *fds);
-    if (self.epoll < 0 || self.connections == NULL || self.buffer == NULL || fds == NULL)
+    int *fds = calloc(count, sizeof *fds);
+    if (self.connections == NULL || fds == NULL)
         abort();
-    load_pattern_init(&self.pattern, settings->size, BUFFER_BYTES);
+    load_pattern_init(&self.pattern, settings->size, PATTERN_BYTES);
     bool is_connected = load_target_from(&self.target, settings->to) == 0 &&
                         load_span_open(&self.span, settings, result) &&
-                        add_connections(&self, fds) == 0;
-    if (is_connected)
+                        load_target_connect_all(&self.target, fds, count) == 0;
+    bool is_open = is_connected && open_wire(&self, fds);
+    if (is_open) {
         run(&self);
-    for (unsigned i = 0; i < settings->connections && is_connected; i++) {
+        self.type->close(self.wire);
+    }
+    for (unsigned i = 0; i < count && is_connected; i++) {
         load_close(fds[i]);
         free(self.connections[i].times);
     }
-    close(self.epoll);
     free(fds);
-    free(self.buffer);
     free(self.connections);
     load_pattern_end(&self.pattern);
-    return is_connected && !self.has_failed ? 0 : -1;
+    return is_open && !self.has_failed ? 0 : -1;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* weir-load: what it is asked for, what it found, and its three kinds of load. It is plain epoll in
- * one thread and uses nothing of weir, so that it costs little and favours nobody. */
+/* weir-load: what it is asked for, what it found, and its three kinds of load. It is one thread
+ * over epoll or io_uring and uses nothing of weir, so that it costs little and favours nobody. */
 #ifndef WEIR_LOAD_LOAD_H
 #define WEIR_LOAD_LOAD_H
 
@@ -18,8 +18,15 @@ typedef enum load_mode {
     LOAD_IDLE,    /* connections that do nothing */
 } load_mode;
 
+typedef enum load_io {
+    LOAD_ANY, /* the cheaper one that is there */
+    LOAD_EPOLL,
+    LOAD_URING,
+} load_io;
+
 typedef struct load_settings {
     load_mode mode;
+    load_io io;
     const char *to;
     unsigned connections;
     size_t size;       /* bytes of a message */
@@ -35,6 +42,7 @@ typedef struct load_settings {
 typedef struct load_result {
     uint64_t messages;
     double seconds;
+    const char *io;  /* which was used */
     uint64_t failed; /* connections that were refused, cut, or answered something else */
     histogram latency;
     double own_cpu_ns;

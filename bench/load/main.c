@@ -14,10 +14,11 @@ static void print_help(void)
         "usage: weir-load [switch ...] ADDRESS\n"
         "Puts load on an echo server (127.0.0.1:7000, [::1]:7000, unix:/path, unix:@name) and "
         "tells\n"
-        "how long its answers took. Plain epoll, one thread.\n\n"
+        "how long its answers took. One thread.\n\n"
         "  --mode MODE      echo: messages over connections that stay (unless told)\n"
         "                   connect: connect, one message there and back, close; again\n"
         "                   idle: connections that do nothing after their first message\n"
+        "  --io KIND        epoll or uring, in mode echo; uring if it is there, unless told\n"
         "  --connections N  at the same time (1)\n"
         "  --size BYTES     of a message (64)\n"
         "  --depth N        messages on their way on each connection (1)\n"
@@ -60,6 +61,15 @@ static load_mode mode_from(const char *text)
     exit(2);
 }
 
+static load_io io_from(const char *text)
+{
+    bool is_uring = strcmp(text, "uring") == 0;
+    if (is_uring || strcmp(text, "epoll") == 0)
+        return is_uring ? LOAD_URING : LOAD_EPOLL;
+    fprintf(stderr, "weir-load: --io: '%s' is neither epoll nor uring\n", text);
+    exit(2);
+}
+
 static bool is_resumed_from(const char *text)
 {
     if (text == NULL || strcmp(text, "resumed") == 0)
@@ -70,9 +80,24 @@ static bool is_resumed_from(const char *text)
 
 static load_settings parse(int argc, char **argv)
 {
-    enum { MODE, CONNECTIONS, SIZE, DEPTH, RATE, WARMUP, DURATION, COUNT, WATCH, JSON, TLS, HELP };
+    enum {
+        MODE,
+        IO,
+        CONNECTIONS,
+        SIZE,
+        DEPTH,
+        RATE,
+        WARMUP,
+        DURATION,
+        COUNT,
+        WATCH,
+        JSON,
+        TLS,
+        HELP
+    };
     static const struct option switches[] = {
         { "mode", required_argument, NULL, MODE },
+        { "io", required_argument, NULL, IO },
         { "connections", required_argument, NULL, CONNECTIONS },
         { "size", required_argument, NULL, SIZE },
         { "depth", required_argument, NULL, DEPTH },
@@ -99,6 +124,9 @@ static load_settings parse(int argc, char **argv)
         switch (which) {
         case MODE:
             self.mode = mode_from(optarg);
+            break;
+        case IO:
+            self.io = io_from(optarg);
             break;
         case CONNECTIONS:
             self.connections = (unsigned)number("--connections", optarg, 1, 1e6);
@@ -143,6 +171,10 @@ static load_settings parse(int argc, char **argv)
         exit(2);
     }
     self.to = argv[optind];
+    if (self.io == LOAD_URING && (self.mode != LOAD_ECHO || load_tls_counted() != NULL)) {
+        fprintf(stderr, "weir-load: --io uring is for mode echo without TLS\n");
+        exit(2);
+    }
     return self;
 }
 
@@ -156,9 +188,10 @@ static double per_message(const load_result *result, double value)
 static void print_json(const load_result *self)
 {
     const histogram *latency = &self->latency;
-    printf("{\"messages\": %llu, \"seconds\": %.6f, \"failed\": %llu, \"client_cpu_ns\": %.0f",
-           (unsigned long long)self->messages, self->seconds, (unsigned long long)self->failed,
-           self->own_cpu_ns);
+    printf("{\"io\": \"%s\", \"messages\": %llu, \"seconds\": %.6f, \"failed\": %llu, "
+           "\"client_cpu_ns\": %.0f",
+           self->io, (unsigned long long)self->messages, self->seconds,
+           (unsigned long long)self->failed, self->own_cpu_ns);
     printf(", \"kernel_kib\": %lld, \"kernel_kib_before\": %lld", (long long)self->kernel_kib,
            (long long)self->kernel_kib_before);
     printf(", \"latency_ns\": {\"mean\": %.0f, \"p50\": %llu, \"p90\": %llu, \"p99\": %llu, "
@@ -239,7 +272,7 @@ int main(int argc, char **argv)
         [LOAD_CONNECT] = load_connect,
         [LOAD_IDLE] = load_idle,
     };
-    static load_result result; /* a histogram is too much for a stack */
+    static load_result result = { .io = "epoll" }; /* a histogram is too much for a stack */
     load_settings settings = parse(argc, argv);
     if (runs[settings.mode](&settings, &result) < 0)
         return 1;

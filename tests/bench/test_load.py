@@ -25,7 +25,23 @@ def load(*args):
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
+def with_each_io(test):
+    """Runs a test method over each way to the server that there is, and once without a wish."""
+    @functools.wraps(test)
+    def run(self):
+        for io in (), ("--io", "epoll"), ("--io", "uring"):
+            with self.subTest(io=io):
+                if "uring" not in io or self.has_uring():
+                    test(self, *io)
+    return run
+
+
 class OverEcho(unittest.TestCase):
+    def has_uring(self):
+        code, _, err = load("--io", "uring", "--count", "1", self.address)
+        self.assertTrue(code == 0 or "there is no io_uring here" in err, err)
+        return code == 0
+
     def setUp(self):
         self.start("127.0.0.1:0")
 
@@ -44,27 +60,39 @@ class OverEcho(unittest.TestCase):
         code, result, err = load(*args, self.address)
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(result["failed"], 0)
+        self.assertIn(result["io"], ("epoll", "uring"))
         times = result["latency_ns"]
         self.assertLessEqual(times["p50"], times["p90"])
         self.assertLessEqual(times["p99"], times["p999"])
         self.assertLessEqual(times["p999"], times["max"])
         return result
 
-    def test_a_count_is_exact(self):
-        for args in (), ("--connections", "7"), ("--connections", "3", "--depth", "16"), ("--size", "300000"):
+    @with_each_io
+    def test_a_count_is_exact(self, *io):
+        for args in (), ("--connections", "7"), ("--connections", "3", "--depth", "16"), ("--size", "300000"), \
+                ("--size", "16385", "--depth", "40"):
             with self.subTest(args=args):
-                self.assertEqual(self.run_load("--count", "200", *args)["messages"], 200)
+                self.assertEqual(self.run_load("--count", "200", *io, *args)["messages"], 200)
 
-    def test_a_duration(self):
-        result = self.run_load("--connections", "8", "--duration", "0.3", "--warmup", "0.1")
+    @with_each_io
+    def test_more_connections_than_a_ring_is_long(self, *io):
+        self.assertEqual(self.run_load("--connections", "1500", "--count", "1600", *io)["messages"], 1600)
+
+    @with_each_io
+    def test_a_duration(self, *io):
+        result = self.run_load("--connections", "8", "--duration", "0.3", "--warmup", "0.1", *io)
         self.assertGreater(result["messages"], 0)
         self.assertGreater(result["latency_ns"]["p50"], 0)
         self.assertGreaterEqual(result["seconds"], 0.3)
 
-    def test_a_fixed_rate(self):
-        result = self.run_load("--connections", "4", "--rate", "500", "--count", "300")
+    @with_each_io
+    def test_a_fixed_rate(self, *io):
+        result = self.run_load("--connections", "4", "--rate", "500", "--count", "300", *io)
         self.assertEqual(result["messages"], 300)
         self.assertGreaterEqual(result["seconds"], 0.59)  # the last is due after 299/500 s
+
+    def test_long_messages_go_by_epoll(self):
+        self.assertEqual(self.run_load("--count", "10", "--size", "100000")["io"], "epoll")
 
     def test_connect(self):
         self.assertEqual(self.run_load("--mode", "connect", "--connections", "5", "--count", "100")["messages"], 100)
@@ -208,14 +236,16 @@ class OverOthers(unittest.TestCase):
 
     def test_a_wrong_answer(self):
         address = self.serve(lambda got: b"x" * len(got))
-        for mode in "echo", "connect":
-            self.expect("not what was sent", "--mode", mode, "--count", "1", address)
+        for args in ("--mode", "connect"), (), ("--io", "epoll"):
+            self.expect("not what was sent", *args, "--count", "1", address)
 
     def test_more_than_was_sent(self):
-        self.expect("not what was sent", "--count", "1", self.serve(lambda got: got + got))
+        for args in (), ("--io", "epoll"):
+            self.expect("not what was sent", *args, "--count", "1", self.serve(lambda got: got + got))
 
     def test_closed(self):
-        self.expect("closed a connection", "--count", "1", self.serve(lambda got: b""))
+        for args in (), ("--io", "epoll"):
+            self.expect("closed a connection", *args, "--count", "1", self.serve(lambda got: b""))
 
     def test_nobody_there(self):
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -224,7 +254,8 @@ class OverOthers(unittest.TestCase):
         self.expect("no such process", "--count", "1", "--watch", "99999999", self.serve(lambda got: got))
 
     def test_wrong_arguments(self):
-        for args in ([], ["--bogus", "1:1"], ["--connections", "0", "1:1"], ["--mode", "x", "1:1"], ["a:1", "b:2"]):
+        for args in ([], ["--bogus", "1:1"], ["--connections", "0", "1:1"], ["--mode", "x", "1:1"], ["a:1", "b:2"],
+                     ["--io", "x", "1:1"], ["--io", "uring", "--mode", "idle", "1:1"], ["--io", "uring", "--tls", "1:1"]):
             done = subprocess.run([LOAD, *args], text=True, capture_output=True, timeout=PATIENCE_S)
             self.assertEqual(done.returncode, 2)
             self.assertTrue(done.stderr.startswith("weir-load: "), done.stderr)
