@@ -61,21 +61,28 @@ __attribute__((noinline)) static weir_buf *new_large(size_t capacity)
     return weir__buf_init(home, storage, storage->bytes, capacity, 0);
 }
 
-WEIR__HOT weir_buf *weir_buf_new(size_t capacity)
+static inline __attribute__((always_inline)) weir_buf *new_buf(size_t capacity)
 {
-    if (capacity > WEIR__LARGEST_POOLED)
+    if (__builtin_expect(capacity > WEIR__LARGEST_POOLED, 0))
         return new_large(capacity);
     weir_block *block = weir__block_new(capacity);
     return block != NULL ? weir__buf_init(block, block, block->bytes, capacity, 0) : NULL;
 }
 
-weir_buf *weir_buf_from(const void *bytes, size_t length)
+WEIR__HOT weir_buf *weir_buf_new(size_t capacity)
+{
+    return new_buf(capacity);
+}
+
+WEIR__HOT weir_buf *weir_buf_from(const void *bytes, size_t length)
 {
     if (bytes == NULL && length > 0)
         return NULL;
-    weir_buf *buf = weir_buf_new(length);
-    if (buf != NULL && length > 0)
-        weir__buf_append(buf, bytes, length);
+    weir_buf *buf = new_buf(length);
+    if (buf != NULL && length > 0) {
+        memcpy(buf->data, bytes, length);
+        buf->writer = (uint32_t)length;
+    }
     return buf;
 }
 

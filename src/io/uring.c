@@ -287,7 +287,9 @@ static void uring_flush(weir_io *base)
 static void complete_one(weir_uring *self, const struct io_uring_cqe *result)
 {
     uint64_t name = result->user_data;
-    if ((name & WEIR_URING_FILE_TAGS) == WEIR_URING_FILE_END) {
+    if ((name & WEIR_URING_TAGS) == 0) {
+        weir__uring_complete_op(self, weir__uring_op_of(name), result->res, result->flags);
+    } else if ((name & WEIR_URING_FILE_TAGS) == WEIR_URING_FILE_END) {
         weir__uring_complete_file_end(self, name, result->res);
     } else if (name % 2 == 1) {
         weir__uring_end_batch(self);
@@ -296,11 +298,7 @@ static void complete_one(weir_uring *self, const struct io_uring_cqe *result)
         if (!(result->flags & IORING_CQE_F_MORE))
             listen_for_wake(self);
     } else if (name != WEIR_URING_NOTHING && !weir__uring_is_unless(name)) {
-        weir_io_op *op = weir__uring_op_of(name);
-        if (name & WEIR_URING_END)
-            weir__uring_complete_end(self, op, result->res);
-        else
-            weir__uring_complete_op(self, op, result->res, result->flags);
+        weir__uring_complete_end(self, weir__uring_op_of(name), result->res);
     }
 }
 

@@ -66,8 +66,8 @@ typedef struct weir_uring_send {
 typedef struct weir_uring_silent {
     weir_uring_send *sends;
     unsigned gone, count; /* of those that went, which come first; of all */
+    unsigned most;        /* of all; 0: the kernel has no such sends */
     unsigned seen;        /* the results that were looked at */
-    bool is_usable;
 } weir_uring_silent;
 
 #define WEIR_URING_MOST_SILENT 4096
@@ -80,6 +80,7 @@ typedef struct weir_uring {
     int enter_fd; /* the ring, as enter is given it */
     unsigned enter_flags;
     unsigned features;
+    unsigned room;   /* for submissions, before the next entry into the kernel */
     bool is_open;    /* there is a ring */
     bool is_enabled; /* it has its thread */
     bool is_broken;  /* it is of no use any more */
@@ -180,9 +181,9 @@ struct io_uring_sqe *weir__uring_make_room(weir_uring *self);
 static inline struct io_uring_sqe *weir__uring_next(weir_uring *self)
 {
     struct io_uring_sq *queue = &self->ring.sq;
-    if (__builtin_expect(!self->is_open || queue->sqe_tail - *queue->khead >= queue->ring_entries,
-                         0))
+    if (__builtin_expect(self->room == 0, 0))
         return weir__uring_make_room(self);
+    self->room--;
     struct io_uring_sqe *entry = &queue->sqes[queue->sqe_tail++ & queue->ring_mask];
     *entry = (struct io_uring_sqe){ 0 }; /* since liburing 2.6 preparing one does not set it all */
     return entry;
@@ -190,12 +191,6 @@ static inline struct io_uring_sqe *weir__uring_next(weir_uring *self)
 
 /* Enters the kernel: hands over, and waits so long for a result. 0 or a negative code. */
 int weir__uring_enter(weir_uring *self, int64_t timeout_ns);
-
-/* How many more there can be before the next entry into the kernel. */
-static inline unsigned weir__uring_room(const weir_uring *self)
-{
-    return self->is_open ? io_uring_sq_space_left(&self->ring) : 0;
-}
 
 static inline bool weir__uring_has_submissions(const weir_uring *self)
 {

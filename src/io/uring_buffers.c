@@ -161,7 +161,8 @@ static inline void give_back(weir_uring *uring, unsigned number)
         offer(self, number);
 }
 
-WEIR__HOT weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned number, size_t length)
+WEIR__HOT inline weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned number,
+                                                    size_t length)
 {
     weir_uring_buffers *self = &uring->buffers;
     weir_buf *buf = self->bufs[number];

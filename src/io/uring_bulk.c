@@ -35,8 +35,7 @@ void weir__uring_review_bulk(weir_uring *self, weir_io_op *op)
 {
     weir_io_file *file = op->file;
     if (!file->is_bulk || op->kind != WEIR_IO_RECEIVE ||
-        weir__guess_size(&op->guess) > self->buffers.bytes ||
-        weir__uring_room(self) < SUBMISSIONS_TO_CHANGE)
+        weir__guess_size(&op->guess) > self->buffers.bytes || self->room < SUBMISSIONS_TO_CHANGE)
         return;
     file->is_bulk = false;
     if (is_watched_for_others(file))

@@ -86,7 +86,7 @@ static void prepare_send(weir_uring *self, struct io_uring_sqe *entry, const wei
 static bool has_room_to_gather(weir_uring *self)
 {
     unsigned room = sizeof self->pieces / sizeof *self->pieces - self->piece_count;
-    if (weir__uring_room(self) > 0 && room >= FEW_PIECES && self->header_count < WEIR_URING_HEADERS)
+    if (self->room > 0 && room >= FEW_PIECES && self->header_count < WEIR_URING_HEADERS)
         return true;
     return weir__uring_enter(self, 0) == 0 && self->piece_count == 0;
 }

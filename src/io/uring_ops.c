@@ -124,7 +124,7 @@ static inline __attribute__((always_inline)) void tell_data(weir_uring *self, we
     weir_io *base = &self->base.base;
     if (self->batch == NULL) {
         self->batch = op;
-        self->buffers.takers += weir__uring_needs_buffers(op);
+        self->buffers.takers += result->buf != NULL;
         base->current = op->file;
     }
     weir__op_tell_data(base, op, result);
@@ -381,6 +381,19 @@ static inline void complete_sent(weir_uring *self, weir_io_op *op, int code)
     weir__op_tell(&self->base.base, op, &(weir_io_result){ .code = code });
 }
 
+/* What is before the code says what an operation is, and how it stands: it is compared at once. */
+static const weir_io_op usual_receive = {
+    .kind = WEIR_IO_RECEIVE, .is_multishot = true, .is_in_flight = true, .state = WEIR_OP_AT_KERNEL
+};
+static const weir_io_op usual_send = { .kind = WEIR_IO_SEND,
+                                       .is_in_flight = true,
+                                       .state = WEIR_OP_AT_KERNEL };
+
+static inline bool is_alike(const weir_io_op *op, const weir_io_op *usual)
+{
+    return memcmp(op, usual, offsetof(weir_io_op, code)) == 0;
+}
+
 /* Nearly all of them are one of these two, and nothing was in the way. */
 WEIR__HOT void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigned flags)
 {
@@ -388,10 +401,9 @@ WEIR__HOT void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int cod
     self->base.base.news++;
     if (self->batch != NULL && self->batch != op)
         weir__uring_end_batch(self); /* whose callbacks may change this one */
-    bool is_usual = op->state == WEIR_OP_AT_KERNEL && code > 0;
-    if (is_usual && op->kind == WEIR_IO_RECEIVE && op->is_multishot && (flags & many) == many)
+    if (is_alike(op, &usual_receive) && code > 0 && (flags & many) == many)
         complete_buffer(self, op, code, flags);
-    else if (is_usual && op->kind == WEIR_IO_SEND)
+    else if (is_alike(op, &usual_send) && code > 0)
         complete_sent(self, op, code);
     else
         complete_otherwise(self, op, code, flags);

@@ -91,6 +91,7 @@ int weir__uring_make_ring(weir_uring *self)
         self->ring.sq.array[i] = i; /* in their order, for ever */
     self->enter_fd = fd;
     self->enter_flags = IORING_ENTER_GETEVENTS;
+    self->room = self->ring.sq.ring_entries;
     self->is_open = true;
     self->is_enabled = self->is_broken = false;
     return 0;
@@ -108,6 +109,7 @@ void weir__uring_end_ring(weir_uring *self)
     }
     io_uring_queue_exit(&self->ring);
     self->ring = (struct io_uring){ .ring_fd = -1 };
+    self->room = 0;
     self->is_open = false;
 }
 
@@ -178,6 +180,7 @@ int weir__uring_enter(weir_uring *self, int64_t timeout_ns)
     io_uring_smp_store_release(queue->ktail, queue->sqe_tail);
     weir__io_count(&self->base.base.counters->polls);
     code = enter(self, queue->sqe_tail - *queue->khead, timeout_ns);
+    self->room = queue->ring_entries - (queue->sqe_tail - *queue->khead);
     if (!weir__uring_has_submissions(self))
         self->piece_count = self->header_count = 0;
     if (self->silent.gone < self->silent.count)
@@ -190,7 +193,7 @@ int weir__uring_enter(weir_uring *self, int64_t timeout_ns)
 
 struct io_uring_sqe *weir__uring_make_room(weir_uring *self)
 {
-    if (!self->is_open || weir__uring_enter(self, 0) < 0 || weir__uring_room(self) == 0)
+    if (!self->is_open || weir__uring_enter(self, 0) < 0 || self->room == 0)
         return NULL;
     return weir__uring_next(self);
 }

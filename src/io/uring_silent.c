@@ -25,13 +25,15 @@ int weir__uring_silent_open(weir_uring *self)
 {
     const unsigned needed = WEIR_URING_SILENT | WEIR_URING_SEND;
     weir_uring_silent *silent = &self->silent;
-    silent->seen = 0;
+    silent->most = silent->seen = 0;
     if ((self->features & needed) != needed)
         return 0;
     if (silent->sends == NULL)
         silent->sends = weir__alloc(WEIR_URING_MOST_SILENT * sizeof *silent->sends);
-    silent->is_usable = silent->sends != NULL;
-    return silent->is_usable ? 0 : -ENOMEM;
+    if (silent->sends == NULL)
+        return -ENOMEM;
+    silent->most = WEIR_URING_MOST_SILENT;
+    return 0;
 }
 
 void weir__uring_silent_close(weir_uring *self)
@@ -46,8 +48,7 @@ WEIR__HOT int weir__uring_send_silently(weir_io *base, weir_io_file *file, weir_
 {
     weir_uring *self = weir__uring_of(base);
     weir_uring_silent *silent = &self->silent;
-    bool is_usual = silent->is_usable && silent->count < WEIR_URING_MOST_SILENT &&
-                    file->error == 0 && !weir__has_faults();
+    bool is_usual = silent->count < silent->most && file->error == 0 && !weir__has_faults();
     struct io_uring_sqe *entry = is_usual ? weir__uring_next(self) : NULL;
     if (entry == NULL)
         return -EAGAIN;
@@ -113,7 +114,7 @@ static void note_failures(weir_uring *self)
             continue;
         weir_uring_send *send = find(silent, result->user_data);
         if (result->res == -EINVAL || result->res == -EOPNOTSUPP)
-            silent->is_usable = false;
+            silent->most = 0;
         if (send != NULL && send->file != NULL)
             give_back(self, send, result->res);
     }
