@@ -157,8 +157,15 @@ void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise);
 /* It is active, and something waited for that: sends it, and ends the output if that was wished. */
 void weir__channel_resume_output(weir_channel *channel);
 
-/* What was flushed while something else was on its way can go on, or that has failed. */
+/* What was flushed while something else was on its way goes on, unless that has failed. */
 void weir__channel_send_on(weir_channel *channel);
+
+/* What counts as sent has been handed over when this returns, or is in the queue again. False: that
+ * is not known yet, and what waits for it is tried again. */
+static inline bool weir__channel_settle(weir_channel *channel)
+{
+    return channel->transport->settle == NULL || channel->transport->settle(channel);
+}
 
 /* Is over, and on no loop any more, when its last handler is gone. */
 void weir__channel_try_to_go(weir_channel *channel);

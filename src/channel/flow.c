@@ -272,9 +272,7 @@ static void shut_output_when_sent(weir_channel *channel)
         !weir__outbound_is_empty(&channel->outbound) ||
         weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_ACTIVE)
         return;
-    if (channel->transport->settle != NULL)
-        channel->transport->settle(channel);
-    if (weir__outbound_is_empty(&channel->outbound))
+    if (weir__channel_settle(channel) && weir__outbound_is_empty(&channel->outbound))
         shut_output(channel);
 }
 
@@ -330,12 +328,16 @@ void weir__channel_sent(weir_channel *channel, int code)
 
 void weir__channel_send_on(weir_channel *channel)
 {
+    if (!weir__channel_settle(channel))
+        return;
     int code = channel->outbound.failure;
     channel->outbound.failure = 0;
     if (code < 0 && !weir__channel_is_closing(channel))
         weir__channel_sent(channel, code);
     else
         weir__channel_resume_output(channel);
+    if (channel->is_leaving)
+        weir__channel_try_to_leave(channel);
 }
 
 void weir__channel_sent_sole(weir_channel *channel)

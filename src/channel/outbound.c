@@ -72,7 +72,7 @@ void weir__outbound_let_go(weir_outbound *queue)
 void weir__outbound_take_back(weir_outbound *queue, weir_write *entry, int code)
 {
     entry->next = queue->first;
-    entry->sent = code > 0 ? (size_t)code : 0;
+    entry->sent += code > 0 ? (size_t)code : 0;
     if (queue->first == NULL)
         queue->last = entry;
     queue->first = entry;

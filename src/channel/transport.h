@@ -42,8 +42,9 @@ typedef struct weir_transport {
     void (*flush)(weir_channel *channel);
 
     /* What left the queue without having been handed over is handed over now; what does not go is
-     * in the queue again. NULL: nothing ever does. */
-    void (*settle)(weir_channel *channel);
+     * in the queue again. False: it is not known yet, and weir__channel_send_on follows. NULL:
+     * nothing ever leaves it like that. */
+    bool (*settle)(weir_channel *channel);
 
     /* Everything is sent: tells the other side that no more comes. NULL: it cannot do that. */
     void (*shutdown)(weir_channel *channel, weir_promise *promise);

@@ -207,11 +207,12 @@ struct weir_io_type {
     /* Sends one piece of a message with the next entry into the kernel, without an operation: 0; or
      * -EAGAIN when it has to be submitted instead. The message is the backend's, to release, and so
      * is `memory`, which goes to the loop's spare when it went. When it did not, or not all of it,
-     * on_unsent is called. Until that is known (weir__io_is_sending) nothing else may be
-     * sent on the file; settle finds it out at once. NULL: it is always -EAGAIN. */
+     * on_settled is called. Until that is known (weir__io_is_sending) nothing else may be sent on
+     * the file. Settle finds it out at once; or it returns false, and on_settled follows in any
+     * case. NULL: it is always -EAGAIN. */
     int (*send_silently)(weir_io *io, weir_io_file *file, weir_msg *msg, void *memory,
                          const void *bytes, size_t length);
-    void (*settle)(weir_io *io, weir_io_file *file);
+    bool (*settle)(weir_io *io, weir_io_file *file);
 
     /* Waits for events, at most `timeout_ns` (negative: for ever), not at all when results wait to
      * be told. How many there are, or -EINTR, or a code which says that it needs a rebuild. */
@@ -255,9 +256,9 @@ struct weir_io {
     weir_spare *spare;     /* where the memory of silent sends goes; NULL: it is freed */
 
     /* So much of what was sent silently went, or none because of that error: message and memory are
-     * the owner's again; NULL: both are gone, and nobody knows what went. May come from inside any
-     * call of the backend, and must not call it. Streams set it: nobody else sends silently. */
-    void (*on_unsent)(weir_io_file *file, void *memory, int code);
+     * the owner's again. NULL: all of it went, which somebody wanted to know. May come from inside
+     * any call of the backend, and must not call it. Streams set it: nobody else sends silently. */
+    void (*on_settled)(weir_io_file *file, void *memory, int code);
     weir_io_counters *counters; /* the loop's, which outlive it */
     unsigned news; /* events of the last completion phase that were about anything there is */
 };

@@ -167,7 +167,7 @@ static void uring_detach(weir_io *base, weir_io_file *file)
 {
     weir_uring *self = weir__uring_of(base);
     bool is_polled = file->bits & WEIR_FILE_WATCHED || weir__uring_watches_end(file);
-    weir__uring_settle(base, file);
+    weir__uring_forget_silent(self, file);
     weir__uring_unwatch_end(self, file); /* by its name of now */
     weir__readiness_unwatch(&self->base, file);
     weir__slots_remove(&self->slots, file);

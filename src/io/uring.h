@@ -61,6 +61,7 @@ typedef struct weir_uring_send {
     weir_io_file *file; /* NULL: it is of no interest any more */
     weir_msg *msg;
     void *memory; /* NULL: there is nothing to release */
+    bool is_awaited;
 } weir_uring_send;
 
 typedef struct weir_uring_silent {
@@ -68,6 +69,7 @@ typedef struct weir_uring_silent {
     unsigned gone, count; /* of those that went, which come first; of all */
     unsigned most;        /* of all; 0: the kernel has no such sends */
     unsigned seen;        /* the results that were looked at */
+    bool has_awaited;     /* somebody has asked in vain what became of one */
 } weir_uring_silent;
 
 #define WEIR_URING_MOST_SILENT 4096
@@ -260,7 +262,10 @@ void weir__uring_silent_close(weir_uring *self);
 /* The backend's send_silently and settle. */
 int weir__uring_send_silently(weir_io *base, weir_io_file *file, weir_msg *msg, void *memory,
                               const void *bytes, size_t length);
-void weir__uring_settle(weir_io *base, weir_io_file *file);
+bool weir__uring_settle(weir_io *base, weir_io_file *file);
+
+/* The file goes: what was sent on it is handed over, and then of no interest. */
+void weir__uring_forget_silent(weir_uring *self, weir_io_file *file);
 
 /* The kernel was entered: which of them went, and which did not. */
 void weir__uring_settle_silent(weir_uring *self);

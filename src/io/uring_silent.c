@@ -62,7 +62,7 @@ WEIR__HOT int weir__uring_send_silently(weir_io *base, weir_io_file *file, weir_
     return 0;
 }
 
-/* Failures ---------------------------------------------------------------------------------------
+/* What became of them ----------------------------------------------------------------------------
  */
 
 static weir_uring_send *find(weir_uring_silent *silent, uint64_t name)
@@ -83,20 +83,12 @@ static weir_io_file *part_from(weir_uring *self, weir_uring_send *send)
     return file;
 }
 
-/* Nothing of it is the backend's any more. */
 static void give_back(weir_uring *self, weir_uring_send *send, int code)
 {
     weir_io_file *file = part_from(self, send);
     void *memory = send->memory;
     send->memory = NULL;
-    self->base.base.on_unsent(file, memory, code);
-}
-
-/* Nobody knows what became of it: what was sent is released with the others. */
-static void give_up(weir_uring *self, weir_uring_send *send)
-{
-    weir_io_file *file = part_from(self, send);
-    self->base.base.on_unsent(file, NULL, -EIO);
+    self->base.base.on_settled(file, memory, code);
 }
 
 /* Each result is looked at once: what it tells of may be at work again before it is told. */
@@ -120,25 +112,45 @@ static void note_failures(weir_uring *self)
     }
 }
 
-/* What the kernel has not taken yet, or what it says about it and found no room for, is told with a
- * later entry. */
-void weir__uring_settle_silent(weir_uring *self)
+/* Those who could not be told when they asked. */
+static void tell_awaited(weir_uring *self)
 {
-    note_failures(self);
-    if (weir__uring_has_submissions(self) ||
-        IO_URING_READ_ONCE(*self->ring.sq.kflags) & IORING_SQ_CQ_OVERFLOW)
-        return;
-    self->silent.gone = self->silent.count;
-    self->base.base.entry++;
+    weir_uring_silent *silent = &self->silent;
+    silent->has_awaited = false;
+    for (unsigned i = 0; i < silent->gone; i++) {
+        weir_uring_send *send = &silent->sends[i];
+        if (send->file != NULL && send->is_awaited)
+            self->base.base.on_settled(part_from(self, send), NULL, 0);
+    }
 }
 
-/* Whether the kernel has taken the submission with that name; else it is made one of nothing. */
-static bool was_taken(weir_uring *self, uint64_t name)
+/* Whether a result may be missing, because it did not fit. */
+static bool has_overflown(const weir_uring *self)
+{
+    return IO_URING_READ_ONCE(*self->ring.sq.kflags) & IORING_SQ_CQ_OVERFLOW;
+}
+
+/* What the kernel has not taken yet, or what it says about it and found no room for, is known with
+ * a later entry. */
+void weir__uring_settle_silent(weir_uring *self)
+{
+    weir_uring_silent *silent = &self->silent;
+    note_failures(self);
+    if (weir__uring_has_submissions(self) || has_overflown(self))
+        return;
+    silent->gone = silent->count;
+    self->base.base.entry++;
+    if (silent->has_awaited)
+        tell_awaited(self);
+}
+
+/* Whether the kernel has taken the submission; else it is made one of nothing. */
+static bool was_taken(weir_uring *self, const weir_uring_send *send)
 {
     struct io_uring_sq *queue = &self->ring.sq;
     for (unsigned at = *queue->khead; at != queue->sqe_tail; at++) {
         struct io_uring_sqe *entry = &queue->sqes[at & queue->ring_mask];
-        if (entry->user_data == name) {
+        if (entry->user_data == (uintptr_t)send->memory + WEIR_URING_UNLESS) {
             io_uring_prep_nop(entry);
             entry->flags = 0;
             entry->user_data = WEIR_URING_NOTHING;
@@ -148,38 +160,53 @@ static bool was_taken(weir_uring *self, uint64_t name)
     return true;
 }
 
-static void take_back(weir_uring *self, weir_uring_send *send)
+static weir_uring_send *send_of(weir_uring_silent *silent, const weir_io_file *file)
 {
-    if (was_taken(self, (uintptr_t)send->memory + WEIR_URING_UNLESS))
-        give_up(self, send);
-    else
-        give_back(self, send, 0);
+    unsigned i = silent->gone;
+    while (silent->sends[i].file != file)
+        i++;
+    return &silent->sends[i];
 }
 
-void weir__uring_settle(weir_io *base, weir_io_file *file)
+bool weir__uring_settle(weir_io *base, weir_io_file *file)
 {
     weir_uring *self = weir__uring_of(base);
-    weir_uring_silent *silent = &self->silent;
     if (weir__io_is_sending(base, file))
         weir__uring_enter(self, 0);
     if (!weir__io_is_sending(base, file))
-        return;
-    for (unsigned i = silent->gone; i < silent->count; i++) {
-        if (silent->sends[i].file == file)
-            take_back(self, &silent->sends[i]);
+        return true;
+    weir_uring_send *send = send_of(&self->silent, file);
+    if (!was_taken(self, send)) {
+        give_back(self, send, 0);
+        return true;
     }
+    send->is_awaited = self->silent.has_awaited = true;
+    return false;
 }
 
+/* It had its attempt: nobody wants to know any more what came of it. */
+void weir__uring_forget_silent(weir_uring *self, weir_io_file *file)
+{
+    if (!weir__uring_settle(&self->base.base, file))
+        part_from(self, send_of(&self->silent, file));
+}
+
+/* Of what was taken nobody will ever know, if results were missing. */
 void weir__uring_salvage_silent(weir_uring *self)
 {
     weir_uring_silent *silent = &self->silent;
     note_failures(self);
+    int lost = has_overflown(self) ? -EIO : 0;
     for (unsigned i = silent->gone; i < silent->count; i++) {
-        if (silent->sends[i].file != NULL)
-            take_back(self, &silent->sends[i]);
+        weir_uring_send *send = &silent->sends[i];
+        if (send->file != NULL && !was_taken(self, send))
+            give_back(self, send, 0);
+        else if (send->file != NULL && lost < 0)
+            give_back(self, send, lost);
     }
     silent->gone = silent->count;
     self->base.base.entry++;
+    tell_awaited(self);
 }
 
 /* The end ----------------------------------------------------------------------------------------

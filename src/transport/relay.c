@@ -212,9 +212,8 @@ static int check(const weir_channel *from, weir_channel *to)
     if (!weir_channel_is_active(from) || !weir_channel_is_active(to) || from->is_input_ended ||
         to->is_output_ended)
         return -ENOTCONN;
-    weir__socket_settle(weir__socket_of(to));
     if (weir__socket_of(from)->is_relayed || weir__socket_of(to)->is_relay ||
-        !weir__outbound_is_empty(&to->outbound))
+        !weir__socket_settle(weir__socket_of(to)) || !weir__outbound_is_empty(&to->outbound))
         return -EBUSY;
     return 0;
 }

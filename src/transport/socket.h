@@ -117,12 +117,12 @@ static inline void weir__socket_give_out_back(weir_socket *self)
     self->out = NULL;
 }
 
-/* Hands over what was sent silently; what does not go is in the queue again. */
-static inline void weir__socket_settle(weir_socket *self)
+/* Hands over what was sent silently; what does not go is in the queue again. False: that is not
+ * known yet. */
+static inline bool weir__socket_settle(weir_socket *self)
 {
     weir_io *io = self->is_attached ? weir__socket_io(self) : NULL;
-    if (io != NULL && io->type->settle != NULL)
-        io->type->settle(io, &self->file);
+    return io == NULL || io->type->settle == NULL || io->type->settle(io, &self->file);
 }
 
 /* An operation has ended: true when the channel waited for that, and the result is of no interest.

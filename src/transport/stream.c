@@ -155,7 +155,7 @@ static bool may_go_on(int code)
     return code >= 0 || code == -EAGAIN || code == -EINTR || code == -EINVAL || code == -EOPNOTSUPP;
 }
 
-static void on_unsent(weir_io_file *file, void *memory, int code)
+static void on_settled(weir_io_file *file, void *memory, int code)
 {
     weir_channel *channel = &WEIR_CONTAINER(file, weir_socket, file)->channel;
     if (memory != NULL)
@@ -165,9 +165,17 @@ static void on_unsent(weir_io_file *file, void *memory, int code)
     weir__inbox_push_missed(channel, WEIR__MISSED_SEND);
 }
 
-static void stream_settle(weir_channel *channel)
+static bool stream_settle(weir_channel *channel)
 {
-    weir__socket_settle(weir__socket_of(channel));
+    return weir__socket_settle(weir__socket_of(channel));
+}
+
+/* Bytes that are on their way must not be lost with the loop. */
+static bool stream_quiesce(weir_channel *channel, bool is_closing)
+{
+    if (!is_closing && !stream_settle(channel))
+        return false;
+    return weir__socket_quiesce(channel, is_closing);
 }
 
 /* Sending -------------------------------------------------------------------------------------- */
@@ -180,11 +188,10 @@ static bool waits(weir_socket *self, weir_io *io)
         return true;
     if (channel->outbound.failure == 0 && !weir__io_is_sending(io, &self->file))
         return false;
-    if (weir__channel_is_closing(channel))
-        weir__socket_settle(self); /* there is no other time */
-    else
-        weir__inbox_push_missed(channel, WEIR__MISSED_SEND);
-    return channel->outbound.failure != 0 || !weir__channel_is_closing(channel);
+    if (weir__channel_is_closing(channel)) /* there is no other time */
+        return !weir__socket_settle(self) || channel->outbound.failure != 0;
+    weir__inbox_push_missed(channel, WEIR__MISSED_SEND);
+    return true;
 }
 
 /* One buffer in one piece, as most flushes are, goes straight to the backend. */
@@ -287,7 +294,7 @@ static int stream_attach(weir_channel *channel)
 {
     weir_socket *self = weir__socket_of(channel);
     int code = weir__socket_attach(channel);
-    weir__socket_io(self)->on_unsent = on_unsent;
+    weir__socket_io(self)->on_settled = on_settled;
     self->file.max_descriptors = self->max_descriptors;
     /* A read stops short behind descriptors, wanted or not, and no edge comes for what follows. */
     self->file.has_boundaries = self->family == AF_UNIX;
@@ -313,7 +320,7 @@ static void stream_destroy(weir_channel *channel)
         .detach = weir__socket_detach, .is_active = weir__socket_is_active, .bind = stream_bind,   \
         .connect = weir__socket_connect, .start_reading = weir__socket_start_reading,              \
         .stop_reading = weir__socket_stop_reading, .takes = stream_takes, .flush = stream_flush,   \
-        .settle = stream_settle, .shutdown = stream_shutdown, .quiesce = weir__socket_quiesce,     \
+        .settle = stream_settle, .shutdown = stream_shutdown, .quiesce = stream_quiesce,           \
         .close = stream_close, .destroy = stream_destroy,                                          \
         .local_address = weir__socket_local_address,                                               \
         .remote_address = weir__socket_remote_address, .set_option = stream_set_option,            \

@@ -22,12 +22,12 @@ static void note_release(void *arg, void *memory)
     ((parcel *)arg)->is_released = true;
 }
 
-static void note_unsent(weir_io_file *file, void *memory, int code)
+static void note_settled(weir_io_file *file, void *memory, int code)
 {
     unsent.count++;
     unsent.file = file;
     unsent.code = code;
-    if (memory == NULL)
+    if (memory == NULL) /* it went */
         return;
     parcel *self = *(parcel **)memory;
     assert_false(self->is_released);
@@ -44,7 +44,7 @@ static int try_silently(parcel *self, owner *of, const char *text, size_t length
     *self = (parcel){ .buf = weir_buf_wrap((char *)text, length, note_release, self) };
     assert_non_null(self->buf);
     *memory = self;
-    io->on_unsent = note_unsent;
+    io->on_settled = note_settled;
     int code = io->type->send_silently(io, &of->file, weir_buf_msg(self->buf), memory, text,
                                        length);
     if (code < 0) {
@@ -292,7 +292,7 @@ static void settling_hands_over_at_once(void)
     owner a = { .name = "a" };
     int peer = receive_from_peer(&a);
     parcel one;
-    io->type->settle(io, &a.file); /* nothing was sent */
+    assert_true(io->type->settle(io, &a.file)); /* nothing was sent */
     send_silently(&one, &a, "one");
     assert_nothing_arrives(peer);
     io->type->settle(io, &a.file);
@@ -362,7 +362,7 @@ static void what_the_kernel_does_not_take_is_taken_back(void)
 enum { MANY = 300 };
 
 /* There are more results than fit, and the one about this is the last. */
-static owner *overflow(int *peers, owner *a, parcel *one)
+static owner *overflow(int *peers, owner *a, parcel *one, bool is_full)
 {
     open_small(8, 0, 0);
     owner *all = receive_from_peers(peers, MANY);
@@ -370,11 +370,18 @@ static owner *overflow(int *peers, owner *a, parcel *one)
     for (int i = 0; i < MANY; i++)
         write_all(peers[i], "hello", 5);
     peers[MANY] = own_half_of_pair(a);
-    fill(a->file.fd);
+    if (is_full)
+        fill(a->file.fd);
     while (weir__uring_ready(weir__uring_of(io)) < 64)
         assert_int_equal(weir__uring_enter(weir__uring_of(io), 0), 0);
     send_silently(one, a, "one");
     return all;
+}
+
+static void end_overflow(owner *all, int *peers)
+{
+    story_length = 0;
+    end_pairs(all, peers, MANY);
 }
 
 static void what_overflows_is_waited_for(void)
@@ -382,33 +389,54 @@ static void what_overflows_is_waited_for(void)
     int peers[MANY + 1];
     owner a = { .name = "a" };
     parcel one;
-    owner *all = overflow(peers, &a, &one);
+    owner *all = overflow(peers, &a, &one, true);
     io->type->flush(io);
     assert_int_equal(unsent.count, 0);
     assert_true(weir__io_is_sending(io, &a.file)); /* nobody knows */
     TURN_UNTIL(unsent.count > 0);
     assert_unsent(&one, &a, -EAGAIN);
-    story_length = 0;
     end_pair(&a, peers[MANY]);
-    end_pairs(all, peers, MANY);
+    end_overflow(all, peers);
 }
 
-static void who_cannot_wait_for_what_overflows_has_lost_it(void)
+static void who_asks_before_it_is_known_is_told_later(void)
 {
-    int peers[MANY + 1];
-    owner a = { .name = "a" };
-    parcel one;
-    owner *all = overflow(peers, &a, &one);
-    io->type->settle(io, &a.file);
-    assert_int_equal(unsent.count, 1);
-    assert_int_equal(unsent.code, -EIO);
-    assert_false(weir__io_is_sending(io, &a.file));
-    assert_false(one.is_back);
-    TURN_UNTIL(one.is_released);
-    assert_int_equal(unsent.count, 1);
-    story_length = 0;
-    end_pair(&a, peers[MANY]);
-    end_pairs(all, peers, MANY);
+    for (int is_full = 0; is_full < 2; is_full++) {
+        int peers[MANY + 1];
+        owner a = { .name = "a" };
+        parcel one;
+        owner *all = overflow(peers, &a, &one, is_full);
+        assert_false(io->type->settle(io, &a.file));
+        assert_false(io->type->settle(io, &a.file));
+        assert_int_equal(unsent.count, 0);
+        TURN_UNTIL(unsent.count > 0);
+        assert_int_equal(unsent.count, 1);
+        assert_ptr_equal(unsent.file, &a.file);
+        assert_int_equal(unsent.code, is_full ? -EAGAIN : 0);
+        assert_int_equal(one.is_back, is_full);
+        assert_true(io->type->settle(io, &a.file));
+        turn();
+        assert_true(one.is_released);
+        end_pair(&a, peers[MANY]);
+        end_overflow(all, peers);
+    }
+}
+
+/* Nobody is told then: the file is gone. */
+static void a_file_goes_before_it_is_known(void)
+{
+    for (int is_full = 0; is_full < 2; is_full++) {
+        int peers[MANY + 1];
+        owner a = { .name = "a" };
+        parcel one;
+        owner *all = overflow(peers, &a, &one, is_full);
+        assert_false(io->type->settle(io, &a.file));
+        end_pair(&a, peers[MANY]);
+        TURN_UNTIL(one.is_released);
+        assert_int_equal(unsent.count, 0);
+        assert_false(one.is_back);
+        end_overflow(all, peers);
+    }
 }
 
 /* Another ring --------------------------------------------------------------------------------- */
@@ -460,7 +488,8 @@ int main(void)
         uring_case(what_was_sent_goes_before_its_file),
         uring_case(what_the_kernel_does_not_take_is_taken_back),
         uring_case(what_overflows_is_waited_for),
-        uring_case(who_cannot_wait_for_what_overflows_has_lost_it),
+        uring_case(who_asks_before_it_is_known_is_told_later),
+        uring_case(a_file_goes_before_it_is_known),
         uring_case(what_was_not_handed_over_comes_back_from_a_broken_ring),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
