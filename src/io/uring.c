@@ -27,6 +27,7 @@ static int poll_file(weir_uring *self, weir_io_file *file)
     if (entry == NULL)
         return -EAGAIN;
     weir__io_count(&self->base.base.counters->controls);
+    file->bits &= (uint8_t)~WEIR_FILE_LEFT;
     if (file->bits & WEIR_FILE_PLAIN)
         io_uring_prep_poll_add(entry, file->fd, weir__readiness_levels(weir__file_poll(file)));
     else
@@ -107,15 +108,49 @@ static void lose(weir_uring *self, weir_io_file *file, int code)
              weir_error_text(code));
 }
 
-/* A poll that has ended by itself: of a level it always does. */
+static void poll_again(weir_uring *self, weir_io_file *file)
+{
+    int code = poll_file(self, file);
+    if (code < 0)
+        lose(self, file, code);
+}
+
+/* A poll that has ended by itself: of a level it always does, and others when their result does not
+ * fit. To poll again while that is so would end in the same way, and for all of them for ever. */
 static void watch_again(weir_uring *self, uint64_t name)
 {
     weir_io_file *file = weir__uring_file_of(self, name);
     if (file == NULL || !(file->bits & WEIR_FILE_WATCHED))
         return;
-    int code = poll_file(self, file);
-    if (code < 0)
-        lose(self, file, code);
+    if (!weir__uring_has_overflown(self)) {
+        poll_again(self, file);
+        return;
+    }
+    file->bits |= WEIR_FILE_LEFT;
+    self->has_left = true;
+}
+
+/* As many as there is room for the results of: most sockets have one at once, and a poll that has
+ * told stays. */
+static void watch_those_left(weir_uring *self)
+{
+    unsigned room = self->ring.cq.ring_entries / 2;
+    if (weir__uring_has_overflown(self))
+        return;
+    self->has_left = false;
+    for (uint32_t i = 0; i < self->slots.count; i++) {
+        weir_io_file *file = weir__slots_at(&self->slots, i);
+        if (file == NULL || !(file->bits & WEIR_FILE_LEFT))
+            continue;
+        if (room == 0) {
+            self->has_left = true;
+            return;
+        }
+        room--;
+        file->bits &= (uint8_t)~WEIR_FILE_LEFT;
+        if (file->bits & WEIR_FILE_WATCHED)
+            poll_again(self, file);
+    }
 }
 
 /* The kernel passes on what a wake-up says, and does not look. A send to a Unix socket that has no
@@ -270,6 +305,8 @@ static int uring_poll(weir_io *base, int64_t timeout_ns)
         return -EBADF;
     if (!self->hears_wake)
         listen_for_wake(self);
+    if (self->has_left)
+        watch_those_left(self);
     weir__uring_ask_again(self);
     if (weir__uring_ready(self) == 0 || weir__uring_has_submissions(self))
         code = weir__uring_enter(self, uring_has_results(base) ? 0 : timeout_ns);
@@ -388,7 +425,7 @@ static void uring_close(weir_io *base)
 static void salvage(weir_uring *self)
 {
     struct io_uring_cq *queue = &self->ring.cq;
-    self->has_gaps |= IO_URING_READ_ONCE(*self->ring.sq.kflags) & IORING_SQ_CQ_OVERFLOW;
+    self->has_gaps |= weir__uring_has_overflown(self);
     unsigned end = io_uring_smp_load_acquire(queue->ktail);
     weir__uring_salvage_silent(self);
     for (unsigned at = *queue->khead; at != end; at++) {

@@ -87,6 +87,7 @@ typedef struct weir_uring {
     bool is_enabled; /* it has its thread */
     bool is_broken;  /* it is of no use any more */
     bool hears_wake; /* the eventfd is polled */
+    bool has_left;   /* files whose poll has ended, to be polled again by and by */
     bool has_gaps;   /* a ring before this one had results that nobody could see */
     weir_uring_config config;
     weir_slots slots;
@@ -197,6 +198,12 @@ int weir__uring_enter(weir_uring *self, int64_t timeout_ns);
 static inline bool weir__uring_has_submissions(const weir_uring *self)
 {
     return self->ring.sq.sqe_tail != *self->ring.sq.khead;
+}
+
+/* Whether there were more results than fit, of which some are still to come. */
+static inline bool weir__uring_has_overflown(const weir_uring *self)
+{
+    return IO_URING_READ_ONCE(*self->ring.sq.kflags) & IORING_SQ_CQ_OVERFLOW;
 }
 
 static inline unsigned weir__uring_ready(const weir_uring *self)

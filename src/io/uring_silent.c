@@ -124,19 +124,13 @@ static void tell_awaited(weir_uring *self)
     }
 }
 
-/* Whether a result may be missing, because it did not fit. */
-static bool has_overflown(const weir_uring *self)
-{
-    return IO_URING_READ_ONCE(*self->ring.sq.kflags) & IORING_SQ_CQ_OVERFLOW;
-}
-
 /* What the kernel has not taken yet, or what it says about it and found no room for, is known with
  * a later entry. */
 void weir__uring_settle_silent(weir_uring *self)
 {
     weir_uring_silent *silent = &self->silent;
     note_failures(self);
-    if (weir__uring_has_submissions(self) || has_overflown(self))
+    if (weir__uring_has_submissions(self) || weir__uring_has_overflown(self))
         return;
     silent->gone = silent->count;
     self->base.base.entry++;
@@ -196,7 +190,7 @@ void weir__uring_salvage_silent(weir_uring *self)
 {
     weir_uring_silent *silent = &self->silent;
     note_failures(self);
-    int lost = has_overflown(self) ? -EIO : 0;
+    int lost = weir__uring_has_overflown(self) ? -EIO : 0;
     for (unsigned i = silent->gone; i < silent->count; i++) {
         weir_uring_send *send = &silent->sends[i];
         if (send->file != NULL && !was_taken(self, send))

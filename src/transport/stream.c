@@ -131,7 +131,7 @@ static inline bool is_awaited(const weir_channel *channel, size_t length)
 {
     return channel->outbound.first->promise != NULL || length > MOST_UNAWAITED ||
            channel->outbound.is_started || channel->is_output_ended ||
-           channel->is_told_unwritable || weir__channel_is_closing(channel) ||
+           weir__channel_is_closing(channel) ||
            atomic_load_explicit(&channel->unwritable, memory_order_relaxed) != 0;
 }
 
