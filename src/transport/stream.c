@@ -12,6 +12,9 @@
 /* Of a send that nobody waits for. */
 #define MOST_UNAWAITED 4096
 
+/* That one call sends, when the channel closes. */
+#define LAST_PIECES 64
+
 /* Reading -------------------------------------------------------------------------------------- */
 
 /* Messages that are not wanted any more are dropped, with what they bring along. */
@@ -219,11 +222,31 @@ WEIR__HOT static void stream_flush(weir_channel *channel)
     send_rest(self, code);
 }
 
+/* The channel closes, and so what was flushed behind the operation that has ended gets its attempt
+ * now. */
+static void attempt_rest(weir_socket *self)
+{
+    weir_channel *channel = &self->channel;
+    struct iovec pieces[LAST_PIECES];
+    int code = 1;
+    while (code > 0) {
+        int count = weir__outbound_gather(&channel->outbound, channel->spare, pieces, LAST_PIECES);
+        const struct msghdr message = { .msg_iov = pieces, .msg_iovlen = (size_t)count };
+        code = count > 0 ? self->sys->sendmsg(self->sys, self->file.fd, &message,
+                                              MSG_DONTWAIT | MSG_NOSIGNAL)
+                         : 0;
+        if (code > 0)
+            weir__outbound_sent(&channel->outbound, channel->spare, (size_t)code);
+    }
+}
+
 WEIR__BESIDE static void on_sent_otherwise(weir_socket *self, int code)
 {
     weir_channel *channel = &self->channel;
     if (code >= 0)
         code = account(self, code);
+    if (code >= 0 && weir__channel_is_closing(channel))
+        attempt_rest(self);
     weir__socket_give_out_back(self);
     if (code >= 0)
         weir__channel_sent(channel, 0);
