@@ -15,7 +15,7 @@ enum {
     WEIR_FILE_WATCHED = 16, /* the backend has been told to watch it */
     WEIR_FILE_PLAIN = 32,   /* watched for its level, on behalf of a poll */
     WEIR_FILE_URGENT = 64,  /* there was urgent data: reads stop short at its mark */
-    WEIR_FILE_LEFT = 128,   /* though watched, it is not at the moment: see io/uring.c */
+    WEIR_FILE_LEFT = 128,   /* though watched, it is not at the moment: see io/uring_watch.c */
 };
 
 /* The first member of such a backend. */

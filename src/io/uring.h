@@ -257,9 +257,25 @@ int weir__uring_give(weir_uring *self, weir_io_op *op);
 /* A send that found no room is told when there is some, and given again. False: nobody can tell. */
 bool weir__uring_wait_for_room(weir_uring *self, weir_io_op *op);
 
-/* Takes a poll about a file back, by its name: uring.c. False: the kernel could not be asked, and
- * holds the file until the poll has something to say. */
+/* Watching files: uring_watch.c --------------------------------------------------------------- */
+
+/* The engine's, and the same for a file that is known to be one to watch. */
+int weir__uring_watch(weir_io *base, weir_io_file *file);
+void weir__uring_unwatch(weir_io *base, weir_io_file *file);
+int weir__uring_poll_file(weir_uring *self, weir_io_file *file);
+
+/* Takes a poll about a file back, by its name. False: the kernel could not be asked, and holds the
+ * file until the poll has something to say. */
 bool weir__uring_end_poll(weir_uring *self, uint64_t name);
+
+/* The file cannot be watched any more. */
+void weir__uring_lose(weir_uring *self, weir_io_file *file, int code);
+
+/* A result of a poll. */
+void weir__uring_complete_poll(weir_uring *self, uint64_t name, int code, unsigned flags);
+
+/* Polls files again whose polls ended because there were too many results. */
+void weir__uring_watch_left(weir_uring *self);
 
 /* Sends that nothing is heard of unless they fail: uring_silent.c ----------------------------- */
 
