@@ -94,6 +94,7 @@ WEIR_API weir_promise *weir_channel_promise(weir_channel *channel);
 /** What went through it. */
 typedef struct weir_channel_stats {
     uint64_t bytes_in, messages_in; /* read from the other side */
+    /* Sent; over io_uring what could not go after all is taken off again. */
     uint64_t bytes_out, messages_out;
     uint64_t discarded;   /* messages that nobody took */
     size_t pending_bytes; /* written, and not yet sent */

@@ -407,7 +407,7 @@ static int let_sigpipe_go(const sigset_t *before, int result)
     const struct timespec at_once = { 0 };
     sigemptyset(&sigpipe);
     sigaddset(&sigpipe, SIGPIPE);
-    if (result == -EPIPE)
+    if (result == -EPIPE || result >= 0) /* or some of it went before */
         sigtimedwait(&sigpipe, NULL, &at_once);
     pthread_sigmask(SIG_SETMASK, before, NULL);
     return result;

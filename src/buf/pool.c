@@ -412,7 +412,7 @@ WEIR__BESIDE static weir_block *new_otherwise(size_t room)
 }
 
 /* Mostly there is one in the cache. */
-WEIR__HOT weir_block *weir__block_new(size_t room)
+WEIR__HOT inline weir_block *weir__block_new(size_t room)
 {
     weir_pool *pool = thread_pool;
     if (weir__has_faults() || pool == NULL || room >= pool->large_from)
@@ -480,7 +480,7 @@ __attribute__((noinline)) static void free_wrapped(weir_block *block)
     put_block(block);
 }
 
-WEIR__HOT void weir__block_free(weir_block *block)
+WEIR__HOT inline void weir__block_free(weir_block *block)
 {
     atomic_store_explicit(&block->refs, 0, memory_order_relaxed);
     if (__builtin_expect(block->wraps, 0))

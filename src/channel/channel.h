@@ -86,6 +86,7 @@ struct weir_channel {
     bool is_output_ended : 1;     /* no more writes */
     bool is_leaving : 1;          /* deregistration is under way */
     bool is_settling : 1;         /* its handlers are being told that they have come */
+    bool is_flushing : 1;         /* the transport is at it, and must not be taken from its loop */
     bool has_stopped : 1;         /* reading, since a guard has looked */
     _Atomic(bool) is_input_ended; /* the other side sends no more: others read it */
     bool is_output_shut;          /* and the other side was told */

@@ -303,6 +303,7 @@ void weir__channel_flush_now(weir_channel *channel)
 static __attribute__((noinline, cold)) void sending_failed(weir_channel *channel, int code)
 {
     weir_outbound *queue = &channel->outbound;
+    channel->is_output_ended = true; /* whoever hears of it must not leave a gap */
     bool has_lost = weir__outbound_fail(queue, channel->spare, code);
     weir__channel_weigh(channel);
     weir__channel_close_now(channel, NULL);
@@ -342,8 +343,8 @@ void weir__channel_send_on(weir_channel *channel)
 
 void weir__channel_sent_sole(weir_channel *channel)
 {
-    weir__outbound_remove_sent(&channel->outbound, channel->spare);
     weir__channel_note_sent(channel);
+    weir__outbound_remove_sent(&channel->outbound, channel->spare); /* whoever frees it may leave */
     if (is_unwritable(channel))
         weir__channel_weigh(channel);
     if (channel->is_output_ended)

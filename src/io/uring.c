@@ -242,8 +242,8 @@ static void close_ring(weir_uring *self)
 
 static void uring_close(weir_io *base)
 {
-    weir__uring_release_sent(weir__uring_of(base));
     close_ring(weir__uring_of(base));
+    weir__uring_release_all(weir__uring_of(base));
 }
 
 /* What the old ring has done and nobody was told. What did not fit into its queue went with it. */

@@ -299,6 +299,9 @@ void weir__uring_salvage_silent(weir_uring *self);
 /* Releases what went, in the completion phase. */
 void weir__uring_release_sent(weir_uring *self);
 
+/* And all the others, when there is no ring any more. */
+void weir__uring_release_all(weir_uring *self);
+
 /* The ends of what is received: uring_ends.c -------------------------------------------------- */
 
 /* Has the kernel tell of the end beside a receive that is about to be given and stays armed. False:

@@ -106,7 +106,7 @@ static void refuse(weir_uring *self, weir_io_op *op)
 
 /* Batches -------------------------------------------------------------------------------------- */
 
-void weir__uring_end_batch(weir_uring *self)
+WEIR__HOT inline void weir__uring_end_batch(weir_uring *self)
 {
     weir_io *base = &self->base.base;
     weir_io_op *op = self->batch;

@@ -75,17 +75,17 @@ static weir_uring_send *find(weir_uring_silent *silent, uint64_t name)
 }
 
 /* Its owner may send again. */
-static weir_io_file *part_from(weir_uring *self, weir_uring_send *send)
+static weir_io_file *part_from(weir_uring_send *send)
 {
     weir_io_file *file = send->file;
-    file->silent_entry = self->base.base.entry - 1;
+    file->silent_entry = 0;
     send->file = NULL;
     return file;
 }
 
 static void give_back(weir_uring *self, weir_uring_send *send, int code)
 {
-    weir_io_file *file = part_from(self, send);
+    weir_io_file *file = part_from(send);
     void *memory = send->memory;
     send->memory = NULL;
     self->base.base.on_settled(file, memory, code);
@@ -97,7 +97,7 @@ static void note_failures(weir_uring *self)
     weir_uring_silent *silent = &self->silent;
     const struct io_uring_cq *queue = &self->ring.cq;
     unsigned end = io_uring_smp_load_acquire(queue->ktail), at = *queue->khead;
-    if ((int)(silent->seen - at) > 0)
+    if (silent->seen - at <= end - at) /* else that was long ago */
         at = silent->seen;
     silent->seen = end;
     for (; at != end; at++) {
@@ -120,8 +120,15 @@ static void tell_awaited(weir_uring *self)
     for (unsigned i = 0; i < silent->gone; i++) {
         weir_uring_send *send = &silent->sends[i];
         if (send->file != NULL && send->is_awaited)
-            self->base.base.on_settled(part_from(self, send), NULL, 0);
+            self->base.base.on_settled(part_from(send), NULL, 0);
     }
+}
+
+/* 0 is for files on which nothing was ever sent silently. */
+static void count_entry(weir_io *base)
+{
+    if (++base->entry == 0)
+        base->entry = 1;
 }
 
 /* What the kernel has not taken yet, or what it says about it and found no room for, is known with
@@ -133,7 +140,7 @@ void weir__uring_settle_silent(weir_uring *self)
     if (weir__uring_has_submissions(self) || weir__uring_has_overflown(self))
         return;
     silent->gone = silent->count;
-    self->base.base.entry++;
+    count_entry(&self->base.base);
     if (silent->has_awaited)
         tell_awaited(self);
 }
@@ -145,8 +152,8 @@ static bool was_taken(weir_uring *self, const weir_uring_send *send)
     for (unsigned at = *queue->khead; at != queue->sqe_tail; at++) {
         struct io_uring_sqe *entry = &queue->sqes[at & queue->ring_mask];
         if (entry->user_data == (uintptr_t)send->memory + WEIR_URING_UNLESS) {
+            *entry = (struct io_uring_sqe){ 0 };
             io_uring_prep_nop(entry);
-            entry->flags = 0;
             entry->user_data = WEIR_URING_NOTHING;
             return false;
         }
@@ -154,12 +161,14 @@ static bool was_taken(weir_uring *self, const weir_uring_send *send)
     return true;
 }
 
+/* NULL: it was so long ago that the number of its entry has come round. */
 static weir_uring_send *send_of(weir_uring_silent *silent, const weir_io_file *file)
 {
-    unsigned i = silent->gone;
-    while (silent->sends[i].file != file)
-        i++;
-    return &silent->sends[i];
+    for (unsigned i = silent->gone; i < silent->count; i++) {
+        if (silent->sends[i].file == file)
+            return &silent->sends[i];
+    }
+    return NULL;
 }
 
 bool weir__uring_settle(weir_io *base, weir_io_file *file)
@@ -170,6 +179,10 @@ bool weir__uring_settle(weir_io *base, weir_io_file *file)
     if (!weir__io_is_sending(base, file))
         return true;
     weir_uring_send *send = send_of(&self->silent, file);
+    if (send == NULL) {
+        file->silent_entry = 0;
+        return true;
+    }
     if (!was_taken(self, send)) {
         give_back(self, send, 0);
         return true;
@@ -182,7 +195,7 @@ bool weir__uring_settle(weir_io *base, weir_io_file *file)
 void weir__uring_forget_silent(weir_uring *self, weir_io_file *file)
 {
     if (!weir__uring_settle(&self->base.base, file))
-        part_from(self, send_of(&self->silent, file));
+        part_from(send_of(&self->silent, file));
 }
 
 /* Of what was taken nobody will ever know, if results were missing. */
@@ -199,12 +212,21 @@ void weir__uring_salvage_silent(weir_uring *self)
             give_back(self, send, lost);
     }
     silent->gone = silent->count;
-    self->base.base.entry++;
+    count_entry(&self->base.base);
     tell_awaited(self);
 }
 
 /* The end ----------------------------------------------------------------------------------------
  */
+
+/* At the end of the loop there may be some that nobody was told of. */
+void weir__uring_release_all(weir_uring *self)
+{
+    while (self->silent.count > 0) {
+        self->silent.gone = self->silent.count;
+        weir__uring_release_sent(self);
+    }
+}
 
 /* What is sent meanwhile comes behind, and is for the next time. */
 WEIR__HOT void weir__uring_release_sent(weir_uring *self)

@@ -115,15 +115,32 @@ static int send_by_operations(weir_socket *self)
     return code == WEIR_IO_PENDING ? 0 : code;
 }
 
+/* Whoever frees a message that was sent may wish to move the channel: that has to wait. */
+static bool begin_flushing(weir_channel *channel)
+{
+    bool was_flushing = channel->is_flushing;
+    channel->is_flushing = true;
+    return was_flushing;
+}
+
+static void end_flushing(weir_channel *channel, bool was_flushing)
+{
+    channel->is_flushing = was_flushing;
+    if (!was_flushing && channel->is_leaving)
+        weir__channel_try_to_leave(channel);
+}
+
 /* Sends what is flushed, of which `code` bytes went already; or that has failed. */
 WEIR__BESIDE static void send_rest(weir_socket *self, int code)
 {
     weir_channel *channel = &self->channel;
+    bool was_flushing = begin_flushing(channel);
     if (code > 0)
         weir__outbound_sent(&channel->outbound, channel->spare, (size_t)code);
     if (code >= 0 || code == -EAGAIN)
         code = send_by_operations(self);
     weir__channel_sent(channel, code);
+    end_flushing(channel, was_flushing);
 }
 
 /* Silent sends --------------------------------------------------------------------------------- */
@@ -133,8 +150,8 @@ WEIR__BESIDE static void send_rest(weir_socket *self, int code)
 static inline bool is_awaited(const weir_channel *channel, size_t length)
 {
     return channel->outbound.first->promise != NULL || length > MOST_UNAWAITED ||
-           channel->outbound.is_started || channel->is_output_ended ||
-           weir__channel_is_closing(channel) ||
+           channel->outbound.is_started || channel->outbound.first->sent > 0 ||
+           channel->is_output_ended || weir__channel_is_closing(channel) ||
            atomic_load_explicit(&channel->unwritable, memory_order_relaxed) != 0;
 }
 
@@ -243,17 +260,21 @@ static void attempt_rest(weir_socket *self)
 WEIR__BESIDE static void on_sent_otherwise(weir_socket *self, int code)
 {
     weir_channel *channel = &self->channel;
+    bool was_flushing = begin_flushing(channel);
     if (code >= 0)
         code = account(self, code);
-    if (code >= 0 && weir__channel_is_closing(channel))
+    if (code >= 0 && weir__channel_is_closing(channel) && self->file.error == 0)
         attempt_rest(self);
     weir__socket_give_out_back(self);
     if (code >= 0)
         weir__channel_sent(channel, 0);
     else if (code != -ECANCELED && !weir__channel_is_closing(channel))
         weir__channel_sent(channel, code);
+    channel->is_flushing = was_flushing;
     if (!weir__socket_landed(self) && code >= 0)
         weir__channel_resume_output(channel);
+    if (!was_flushing && channel->is_leaving)
+        weir__channel_try_to_leave(channel);
 }
 
 /* Mostly it is all of the first message. */

@@ -439,6 +439,44 @@ static void a_file_goes_before_it_is_known(void)
     }
 }
 
+/* What is counted for ever -----------------------------------------------------------------------
+ */
+
+/* Entries are counted, and the number comes round: a file that never sent is not taken for one that
+ * does, nor one that sent that long ago. */
+static void the_count_of_entries_comes_round(void)
+{
+    owner a = { .name = "a" }, b = { .name = "b" };
+    int peer = own_half_of_pair(&a), b_peer = own_half_of_pair(&b);
+    parcel one;
+    io->entry = UINT32_MAX;
+    send_silently(&one, &a, "one");
+    turn();
+    assert_went(&one);
+    assert_int_equal(io->entry, 1);
+    assert_false(weir__io_is_sending(io, &b.file));
+    b.file.silent_entry = io->entry;
+    assert_true(io->type->settle(io, &b.file));
+    assert_false(weir__io_is_sending(io, &b.file));
+    end_pair(&a, peer);
+    end_pair(&b, b_peer);
+}
+
+/* So are results: those of long ago are not looked at again. */
+static void the_count_of_results_comes_round(void)
+{
+    owner a = { .name = "a" };
+    int peer = receive_from_peer(&a);
+    parcel one;
+    weir__uring_of(io)->silent.seen = *weir__uring_of(io)->ring.cq.khead + (1u << 30);
+    send_silently(&one, &a, "one");
+    fill(a.file.fd);
+    turn();
+    assert_int_equal(weir__uring_of(io)->silent.seen, *weir__uring_of(io)->ring.cq.khead);
+    assert_unsent(&one, &a, -EAGAIN);
+    end_pair(&a, peer);
+}
+
 /* Another ring --------------------------------------------------------------------------------- */
 
 static void rebuild(void)
@@ -490,6 +528,8 @@ int main(void)
         uring_case(what_overflows_is_waited_for),
         uring_case(who_asks_before_it_is_known_is_told_later),
         uring_case(a_file_goes_before_it_is_known),
+        uring_case(the_count_of_entries_comes_round),
+        uring_case(the_count_of_results_comes_round),
         uring_case(what_was_not_handed_over_comes_back_from_a_broken_ring),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
