@@ -433,7 +433,9 @@ void weir__uring_reclaim(weir_uring *self, weir_io_op *op)
     unsigned state = take_back(self, op);
     if (state & WEIR_OP_ENDED && is_error(op->code) && op->kind == WEIR_IO_RECEIVE)
         op->file->kept_code = (int16_t)op->code;
-    if (state & WEIR_OP_CANCELLED)
+    if (state & WEIR_OP_ENDED && weir__op_is_out(op) && !is_undone(state, op->code))
+        weir__op_finish_later(&self->base.base, op, op->code);
+    else if (state & WEIR_OP_CANCELLED)
         weir__op_finish_later(&self->base.base, op, -ECANCELED);
     else if (!weir__op_is_out(op))
         weir__readiness_make_ready(&self->base, op->file);
