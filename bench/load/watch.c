@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 enum {
-    SAMPLES_PER_SECOND = 1997, /* a prime: it keeps step with nothing */
-    RING_PAGES = 8,
+    SAMPLES_PER_SECOND = 3989, /* a prime: it keeps step with nothing */
+    RING_PAGES = 16,
     DRAIN_US = 100000, /* the ring holds ten times what comes in that time */
 };
 
