@@ -74,7 +74,7 @@ typedef struct weir_uring_silent {
 
 #define WEIR_URING_MOST_SILENT 4096
 #define WEIR_URING_HEADERS 256
-#define WEIR_URING_MANY_BUFFERS 4
+#define WEIR_URING_MANY_BUFFERS 1
 
 typedef struct weir_uring {
     weir_readiness base;
