@@ -255,9 +255,10 @@ struct weir_io {
     uint32_t entry;        /* counts entries into the kernel that handed everything over */
     weir_spare *spare;     /* where the memory of silent sends goes; NULL: it is freed */
 
-    /* So much of what was sent silently went, or none because of that error: message and memory are
-     * the owner's again. NULL: all of it went, which somebody wanted to know. May come from inside
-     * any call of the backend, and must not call it. Streams set it: nobody else sends silently. */
+    /* So much of what was sent silently went (0: there was no room), or none because of that error:
+     * message and memory are the owner's again. NULL: all of it went, which somebody wanted to
+     * know. May come from inside any call of the backend, and must not call it. Streams set it:
+     * nobody else sends silently. */
     void (*on_settled)(weir_io_file *file, void *memory, int code);
     weir_io_counters *counters; /* the loop's, which outlive it */
     unsigned news; /* events of the last completion phase that were about anything there is */

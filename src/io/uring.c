@@ -345,7 +345,6 @@ int weir__uring_open(weir_sys *sys, weir_io_counters *counters, const weir_uring
     if (self == NULL)
         return -ENOMEM;
     self->features = (unsigned)features;
-    self->many_buffers = WEIR_URING_MANY_BUFFERS;
     if (config != NULL)
         self->config = *config;
     int code = weir__readiness_init(&self->base, &uring_type, sys, counters);

@@ -6,6 +6,7 @@
 #include "io/readiness.h"
 #include "io/slots.h"
 
+#include <errno.h>
 #include <liburing.h>
 #include <string.h>
 
@@ -74,7 +75,6 @@ typedef struct weir_uring_silent {
 
 #define WEIR_URING_MOST_SILENT 4096
 #define WEIR_URING_HEADERS 256
-#define WEIR_URING_MANY_BUFFERS 1
 
 typedef struct weir_uring {
     weir_readiness base;
@@ -97,7 +97,7 @@ typedef struct weir_uring {
     weir_io_op *uncancelled; /* there was no room to ask the kernel, linked by next_ended */
     weir_io_op *batch;       /* what told data last, and its batch is open */
     unsigned batch_count;
-    unsigned many_buffers; /* in one batch: see uring_bulk.c */
+    bool has_no_bulk; /* for tests: see uring_bulk.c */
     weir_io_op *told; /* the kernel has told of its file's end, in this turn; linked the same way */
 
     /* What was gathered to be sent since the last entry into the kernel. */
@@ -330,6 +330,12 @@ void weir__uring_note_full(weir_uring *self, weir_io_op *op);
 
 /* The engine is about to receive: when that was less of late, the kernel shall do it again. */
 void weir__uring_review_bulk(weir_uring *self, weir_io_op *op);
+
+/* Whether the kernel does not want to perform something: then the engine finds out why. */
+static inline bool weir__uring_is_refusal(int code)
+{
+    return code == -EINVAL || code == -EOPNOTSUPP || code == -EAGAIN;
+}
 
 /* What becomes of them: uring_ops.c ----------------------------------------------------------- */
 

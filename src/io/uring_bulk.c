@@ -15,8 +15,8 @@
 
 void weir__uring_note_full(weir_uring *self, weir_io_op *op)
 {
-    if (self->batch != op || self->batch_count < self->many_buffers ||
-        op->state != WEIR_OP_AT_KERNEL || self->buffers.bytes >= WEIR__LARGEST_GUESS ||
+    if (self->has_no_bulk || op->state != WEIR_OP_AT_KERNEL ||
+        self->buffers.bytes >= WEIR__LARGEST_GUESS ||
         self->ring.sq.ring_entries < SUBMISSIONS_TO_CHANGE)
         return;
     op->file->is_bulk = true;

@@ -82,17 +82,11 @@ static int last_word(const weir_io_op *op, int code)
     return code == -ECANCELED && op->file->error < 0 ? op->file->error : code;
 }
 
-/* Whether the kernel does not want to perform this one: then the engine finds out why. */
-static bool is_refusal(int code)
-{
-    return code == -EINVAL || code == -EOPNOTSUPP || code == -EAGAIN;
-}
-
 /* Whether it says what has become of the connection. */
 static bool is_error(int code)
 {
     return code < 0 && code != -ECANCELED && code != -ENOBUFS && code != -EINTR &&
-           !is_refusal(code);
+           !weir__uring_is_refusal(code);
 }
 
 static void refuse(weir_uring *self, weir_io_op *op)
@@ -180,7 +174,7 @@ static void end_armed(weir_uring *self, weir_io_op *op, int code)
     } else if (has_more || code > 0 || code == -EINTR ||
                (state & WEIR_OP_PAUSED && code == -ECANCELED)) {
         go_on(self, op);
-    } else if (is_refusal(code)) {
+    } else if (weir__uring_is_refusal(code)) {
         refuse(self, op);
     } else {
         finish_in(self, op, code);
@@ -309,7 +303,7 @@ static void send_again(weir_uring *self, weir_io_op *op)
 /* Whether nothing was sent, and that is not the last word. */
 static bool is_undone(unsigned state, int code)
 {
-    return is_refusal(code) || code == -EINTR || (state & WEIR_OP_WAITS && code >= 0);
+    return weir__uring_is_refusal(code) || code == -EINTR || (state & WEIR_OP_WAITS && code >= 0);
 }
 
 static void complete_out(weir_uring *self, weir_io_op *op, int code)

@@ -105,10 +105,11 @@ static void note_failures(weir_uring *self)
         if (!weir__uring_is_unless(result->user_data))
             continue;
         weir_uring_send *send = find(silent, result->user_data);
+        bool is_undone = weir__uring_is_refusal(result->res) || result->res == -EINTR;
         if (result->res == -EINVAL || result->res == -EOPNOTSUPP)
-            silent->most = 0;
+            silent->most = 0; /* it will not be otherwise the next time */
         if (send != NULL && send->file != NULL)
-            give_back(self, send, result->res);
+            give_back(self, send, is_undone ? 0 : result->res);
     }
 }
 

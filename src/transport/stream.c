@@ -169,18 +169,12 @@ static inline bool send_silently(weir_socket *self, weir_io *io, const uint8_t *
     return true;
 }
 
-/* It goes on by operations, which find out when there is room. */
-static bool may_go_on(int code)
-{
-    return code >= 0 || code == -EAGAIN || code == -EINTR || code == -EINVAL || code == -EOPNOTSUPP;
-}
-
 static void on_settled(weir_io_file *file, void *memory, int code)
 {
     weir_channel *channel = &WEIR_CONTAINER(file, weir_socket, file)->channel;
     if (memory != NULL)
         weir__outbound_take_back(&channel->outbound, memory, code);
-    if (!may_go_on(code))
+    if (code < 0)
         channel->outbound.failure = (int16_t)code;
     weir__inbox_push_missed(channel, WEIR__MISSED_SEND);
 }
@@ -270,11 +264,9 @@ WEIR__BESIDE static void on_sent_otherwise(weir_socket *self, int code)
         weir__channel_sent(channel, 0);
     else if (code != -ECANCELED && !weir__channel_is_closing(channel))
         weir__channel_sent(channel, code);
-    channel->is_flushing = was_flushing;
     if (!weir__socket_landed(self) && code >= 0)
         weir__channel_resume_output(channel);
-    if (!was_flushing && channel->is_leaving)
-        weir__channel_try_to_leave(channel);
+    end_flushing(channel, was_flushing);
 }
 
 /* Mostly it is all of the first message. */

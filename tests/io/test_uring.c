@@ -323,8 +323,8 @@ static void check_end_behind(size_t length, bool is_tcp, bool is_reset, bool is_
 static void an_end_behind_many_buffers_is_told(void)
 {
     open_small(0, 64, 1024);
-    weir__uring_of(io)->buffers.wanted = 64;     /* as when many connections were busy */
-    weir__uring_of(io)->many_buffers = UINT_MAX; /* as with buffers of the largest size */
+    weir__uring_of(io)->buffers.wanted = 64; /* as when many connections were busy */
+    weir__uring_of(io)->has_no_bulk = true;  /* as with buffers of the largest size */
     for (size_t kib = 30; kib <= 210; kib += 10) {
         for (int kind = 0; kind < 8; kind++)
             check_end_behind(kib << 10, kind & 1, kind & 2, kind & 4);
