@@ -13,6 +13,7 @@ import time
 LOOPS = 2
 MOST_DESCRIPTORS = 512
 END_S = 60
+REST_S = 1.5  # without a change of the heap
 
 
 class Failed(Exception):
@@ -20,13 +21,19 @@ class Failed(Exception):
 
 
 class Server:
-    def __init__(self, kind, io, programs, log_path):
+    def __init__(self, kind, io, programs, log_path, heap_counter):
         self.kind, self.io, self.name = kind, io, f"{kind} ({io})"
-        self.log_path = log_path
+        self.log_path, self.heap_path = log_path, f"{log_path}.heap" if heap_counter else None
+        environment = dict(os.environ)
+        if heap_counter:
+            with open(self.heap_path, "wb") as file:
+                file.write(bytes(16))
+            # Without what weir keeps for later, and the leak detector's own table, the heap holds what is in use.
+            environment |= {"LD_PRELOAD": heap_counter, "WEIR_SOAK_HEAP": self.heap_path, "WEIR_POOL": "0", "WEIR_LEAK": "off"}
         with open(log_path, "wb") as log:
             self.process = subprocess.Popen(
                 [os.path.join(programs, f"weir-{kind}"), "--listen", "127.0.0.1:0", "--io", io, "--loops", str(LOOPS)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, env=environment,
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_DESCRIPTORS, MOST_DESCRIPTORS)))
         ready, _, _ = select.select([self.process.stdout], [], [], END_S)
         match = re.fullmatch(r"listening on \S+:(\d+)\n", self.process.stdout.readline() if ready else "")
@@ -75,6 +82,24 @@ class Server:
                     "threads": self.status("Threads"), "cpu_s": round(self.cpu_s(), 3)}
         except OSError as why:
             raise Failed(f"{self.name} has ended by itself: {self.last_words()}") from why
+
+    def heap_bytes(self):
+        """What its heap holds now, to the byte; None when nobody counts."""
+        if self.heap_path is None:
+            return None
+        with open(self.heap_path, "rb") as file:
+            return struct.unpack("qq", file.read(16))[0]
+
+    def heap_at_rest(self):
+        """What its heap holds when it has not changed for a while."""
+        known, since, until = self.heap_bytes(), time.monotonic(), time.monotonic() + END_S
+        while known is not None and time.monotonic() - since < REST_S:
+            if time.monotonic() > until:
+                raise Failed(f"{self.name} does not come to rest without clients")
+            time.sleep(0.05)
+            if self.heap_bytes() != known:
+                known, since = self.heap_bytes(), time.monotonic()
+        return known
 
     # What is done to it -------------------------------------------------------------------------
 

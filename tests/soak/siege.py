@@ -17,6 +17,7 @@ CLIENTS = {"echo": 12, "chat": 6}  # at a time, of each crowd
 OUTSIDE = {"kill": 4, "stop": 2, "exhaust": 2, "memory": 2}
 SPARE = 100  # descriptors that a server has when nobody exhausts them
 IDLE_S, IDLE_SHARE = 5, 0.01
+WARM_S = 3
 
 
 class Siege:
@@ -28,6 +29,7 @@ class Siege:
         self.fills = 0  # how often it had indeed no descriptor left
         self.samples, self.processes, self.began = [], [], time.monotonic()
         self.descriptors_before, self.idle_share = 0, None
+        self.heap_before, self.heap_after = None, None
 
     def fails(self, why):
         with open(self.failures, "a", encoding="utf-8") as file:
@@ -52,7 +54,17 @@ class Siege:
         self.flood()
         if not wait_until(lambda: self.server.sockets() <= sockets, 60):
             raise Failed(f"{self.server.name} does not close the connections of its first clients")
+        if self.server.heap_bytes() is not None:
+            self.fill_tables()
         self.descriptors_before = self.server.descriptors()
+
+    def fill_tables(self):
+        """Clients of all kinds, each loop with its share, make it take the memory that it takes once and keeps. What it holds
+        at rest from then on is what the siege is judged by."""
+        self.start_crowd("warm", 0)
+        time.sleep(WARM_S)
+        self.end_crowds()
+        self.heap_before = self.server.heap_at_rest()
 
     def flood(self):
         """It has had all the memory that clients who do not read can make it take, before anybody looks whether it grows: later
@@ -131,7 +143,7 @@ class Siege:
             await asyncio.sleep(1)
 
     async def run(self, seconds):
-        self.warm_up()
+        await asyncio.to_thread(self.warm_up)
         self.began = time.monotonic()
         self.start_crowd("a", 0)
         self.start_crowd("b", 1)
@@ -174,6 +186,7 @@ class Siege:
         self.idle_share = (server.cpu_s() - before) / IDLE_S
         if self.idle_share >= IDLE_SHARE:
             self.fails(f"without clients it uses {self.idle_share:.1%} of a CPU")
+        self.heap_after = server.heap_at_rest()
         self.take_sample()
         try:
             if not crowds.KINDS[server.kind].fresh_client(server.port):
