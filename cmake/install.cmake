@@ -10,9 +10,12 @@ install(DIRECTORY include/weir DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MAT
 
 # The prefix is where weir.pc is found, so that it may be chosen at install time and moved later.
 file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-set(pc_uring)
+set(pc_private)
 if(WEIR_HAS_URING)
-    set(pc_uring " -luring")
+    string(APPEND pc_private " -luring")
+endif()
+if(WEIR_HAS_CARES)
+    string(APPEND pc_private " -lcares")
 endif()
 configure_file(cmake/weir.pc.in weir.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/weir.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -6,15 +6,38 @@ function(weir_set_up_objects objects)
     target_link_libraries(${objects} PRIVATE weir_flags)
     set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden)
     if(WEIR_LTO)
-        # Machine code beside the compiler's own, so that the static library links without LTO, too.
-        target_compile_options(${objects} PRIVATE -flto=auto -ffat-lto-objects)
+        # Exported functions cannot be replaced at run time, so that calls of them can be inlined, too.
+        target_compile_options(${objects} PRIVATE -flto=auto -fno-semantic-interposition)
     endif()
+endfunction()
+
+# weir_add_static(PREFIX): PREFIX_static of PREFIX_objects. Optimised across files it is one object of plain machine
+# code, which any compiler links, and which is optimised once and not by each program that links it.
+function(weir_add_static prefix)
+    if(NOT WEIR_LTO)
+        add_library(${prefix}_static STATIC $<TARGET_OBJECTS:${prefix}_objects>)
+        return()
+    endif()
+    set(optimised ${CMAKE_CURRENT_BINARY_DIR}/${prefix}.o)
+    string(TOUPPER "CMAKE_C_FLAGS_${CMAKE_BUILD_TYPE}" flags_of_type)
+    separate_arguments(flags UNIX_COMMAND "${CMAKE_C_FLAGS} ${${flags_of_type}}")
+    # In one partition statics stay static: otherwise they become global, and may collide with a user's. Each function has
+    # a section, so that a program which links with --gc-sections has only those that it needs.
+    add_custom_command(OUTPUT ${optimised}
+        COMMAND ${CMAKE_C_COMPILER} ${flags} -fPIC -ffunction-sections -fdata-sections -r -nostdlib
+                -flto=auto -flto-partition=one -flinker-output=nolto-rel -o ${optimised} $<TARGET_OBJECTS:${prefix}_objects>
+        DEPENDS ${prefix}_objects $<TARGET_OBJECTS:${prefix}_objects>
+        COMMENT "Optimising ${prefix} across files"
+        COMMAND_EXPAND_LISTS VERBATIM)
+    add_library(${prefix}_static STATIC ${optimised})
+    set_source_files_properties(${optimised} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    set_target_properties(${prefix}_static PROPERTIES LINKER_LANGUAGE C)
 endfunction()
 
 # weir_add_libraries(PREFIX OUTPUT_NAME EXPORT_PREFIX MAP): PREFIX_static and PREFIX_shared of PREFIX_objects. MAP
 # is the version script.
 function(weir_add_libraries prefix output_name export_prefix map)
-    add_library(${prefix}_static STATIC $<TARGET_OBJECTS:${prefix}_objects>)
+    weir_add_static(${prefix})
     add_library(${prefix}_shared SHARED $<TARGET_OBJECTS:${prefix}_objects>)
     set(both ${prefix}_static ${prefix}_shared)
     if(NOT PROJECT_IS_TOP_LEVEL AND NOT WEIR_INSTALL)

@@ -138,9 +138,13 @@ static void look(weir_ctx_timer *timer, weir_ctx *ctx)
         weir_ctx_schedule(ctx, timer, WEIR_MS(LOOK_MS));
 }
 
+/* A client may have said everything, and closed its TLS, before there was a connection to pass it
+ * on to. */
 static void relay_added(weir_ctx *ctx)
 {
     relay *self = weir_ctx_state(ctx);
+    if (weir_ctx_is_input_closed(ctx))
+        weir_channel_shutdown(other_of(ctx), NULL);
     self->look.fire = look;
     weir_ctx_schedule(ctx, &self->look, WEIR_MS(LOOK_MS));
 }
@@ -217,7 +221,7 @@ static int add_tls(weir_channel *channel, const example_tls *tls)
  * log. */
 static int add_logging(weir_channel *channel)
 {
-    static weir_logging shown = { .level = WEIR_LOG_DEBUG, .origin = "proxy", .is_hex = true };
+    weir_logging shown = { .level = WEIR_LOG_DEBUG, .origin = "proxy", .is_hex = true };
     return weir_pipeline_add_last(weir_channel_pipeline(channel), "log", &weir_logging_handler,
                                   &shown);
 }

@@ -4,11 +4,82 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+/* Waiting ----------------------------------------------------------------------------------- */
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define WAIT_SECONDS 180
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define WAIT_SECONDS 180
+#endif
+#endif
+#ifndef WAIT_SECONDS
+#define WAIT_SECONDS 20
+#endif
+
+/* As many looks take about a tenth of a millisecond; longer waits need not be noticed at once. */
+#define LOOKS_WITHOUT_SLEEP 100
+
+int64_t harness_wait_limit_ns = WAIT_SECONDS * INT64_C(1000000000);
+
+static pid_t case_thread; /* a forked child's is another */
+
+__attribute__((constructor)) static void prepare_waits(void)
+{
+    case_thread = gettid();
+    const char *seconds = getenv("WEIR_TEST_WAIT_S");
+    if (seconds != NULL)
+        harness_wait_limit_ns = atoll(seconds) * INT64_C(1000000000);
+}
+
+static int64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+void harness_wait_check(harness_wait *wait)
+{
+    int64_t now_ns = monotonic_ns();
+    if (wait->start_ns == 0)
+        wait->start_ns = now_ns;
+    if (now_ns - wait->start_ns < harness_wait_limit_ns)
+        return;
+    double seconds = (double)harness_wait_limit_ns / 1e9;
+    if (gettid() == case_thread) {
+        print_error("waited %g s for: %s\n", seconds, wait->text);
+        _fail(wait->file, wait->line);
+    }
+    fprintf(stderr, "%s:%d: waited %g s for: %s\n", wait->file, wait->line, seconds, wait->text);
+    abort();
+}
+
+int harness_wait_pause(harness_wait *wait)
+{
+    if (++wait->looks <= LOOKS_WITHOUT_SLEEP)
+        return sched_yield();
+    return nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+}
+
+#ifdef HARNESS_TSAN_SUPPRESSIONS
+/* The thread sanitizer asks for it; TSAN_OPTIONS of the environment goes before. */
+const char *__tsan_default_options(void);
+
+const char *__tsan_default_options(void)
+{
+    return "suppressions=" HARNESS_TSAN_SUPPRESSIONS;
+}
+#endif
 
 /* What lives ------------------------------------------------------------------------------- */
 

@@ -43,6 +43,43 @@ bool harness_log_has(const char *text);
 /* Ends the keeping; returns how many lines there were. */
 unsigned harness_log_end(void);
 
+/*
+ * Waits until `condition` holds, which another thread brings about. After `harness_wait_limit_ns`
+ * the case fails and names file, line and condition. On any thread but the one that runs the cases,
+ * and in a child process, it aborts instead: only the case's own thread can jump out of the case.
+ */
+#define WAIT_FOR(condition) HARNESS_WAIT(condition, #condition, harness_wait_pause(&wait_))
+
+/* The same for a condition that `step`, called between two looks at it, helps to bring about. */
+#define WAIT_FOR_STEPPING(condition, step) HARNESS_WAIT(condition, #condition, step)
+
+#define HARNESS_WAIT(condition, condition_text, step)                                              \
+    do {                                                                                           \
+        harness_wait wait_ = { .file = __FILE__, .line = __LINE__, .text = condition_text };       \
+        while (!(condition)) {                                                                     \
+            harness_wait_check(&wait_);                                                            \
+            (void)(step);                                                                          \
+        }                                                                                          \
+    } while (0)
+
+typedef struct harness_wait {
+    const char *file, *text;
+    int line;
+    unsigned looks;
+    int64_t start_ns; /* 0: it has not waited yet */
+} harness_wait;
+
+/* Fails or aborts once the limit has passed since the first call. */
+void harness_wait_check(harness_wait *wait);
+
+/* Yields the processor; sleeps after many looks, so that a wait takes little from the tests beside
+ * it. */
+int harness_wait_pause(harness_wait *wait);
+
+/* How long a wait lasts at most: 20 s, 180 s under a sanitizer, or the seconds in the environment
+ * variable WEIR_TEST_WAIT_S. */
+extern int64_t harness_wait_limit_ns;
+
 /* Whether there is io_uring, to test with. Where there should be, and is refused, true: the tests
  * then fail, unless WEIR_ACCEPT_NO_URING in the environment says that this is fine. */
 bool harness_has_uring(void);

@@ -16,6 +16,7 @@ typedef struct weir_accepted {
     weir_channel *channel;
 } weir_accepted;
 
+/** The message type of accepted channels. */
 WEIR_API extern const weir_msg_type weir_accepted_type;
 
 /** Takes the channel out of the message: the caller's reference from then on, NULL when it was

@@ -59,7 +59,7 @@ typedef enum weir_aggregator_oversize {
     WEIR_AGGREGATOR_TRUNCATE, /* so much of it is handed on, and its rest is dropped */
 } weir_aggregator_oversize;
 
-/** Chosen by who uses an aggregator; it must outlive the channel. */
+/** Chosen by the user of an aggregator. weir_aggregator_init copies it. */
 typedef struct weir_aggregator_limits {
     size_t max_bytes; /* of content in one message: from 1 to WEIR_BUF_MAX, there is no default */
     weir_aggregator_oversize oversize;

@@ -22,6 +22,7 @@ typedef struct weir_allocator {
  */
 WEIR_API int weir_allocator_set(const weir_allocator *allocator);
 
+/** Counts since the program started. */
 typedef struct weir_allocator_stats {
     uint64_t allocations; /* calls that gave memory, a growing realloc(NULL) included */
     uint64_t frees;

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Around the declarations of each header: C linkage in C++. */
 #ifdef __cplusplus
 #define WEIR_BEGIN_DECLS extern "C" {
 #define WEIR_END_DECLS }

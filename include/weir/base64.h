@@ -9,6 +9,7 @@
 
 WEIR_BEGIN_DECLS
 
+/** Which alphabet, and whether padding is used. */
 typedef struct weir_base64 {
     bool is_url_safe;    /* '-' and '_' instead of '+' and '/' */
     bool has_no_padding; /* without '=' at the end; when reading: it may be missing */
@@ -27,7 +28,7 @@ WEIR_API int weir_base64_decode(const weir_base64 *config, const void *text, siz
 
 /** A buffer that is written goes on as text; and a buffer that is read, whose bytes are a text (as
  * a framer gives it), as what it stands for; one that is no text closes the channel. Add them with
- * a weir_base64 as the argument, which must outlive the channel, or NULL. */
+ * a weir_base64 as the argument, which is copied, or NULL. */
 extern WEIR_API const weir_handler_type weir_base64_encoder;
 extern WEIR_API const weir_handler_type weir_base64_decoder;
 

@@ -33,6 +33,7 @@ WEIR_BEGIN_DECLS
  */
 
 typedef struct weir_buf weir_buf;
+/** Storage that buffers share. Internal. */
 typedef struct weir_block weir_block;
 
 /** The message type of all buffers. */
@@ -129,21 +130,25 @@ static inline size_t weir_buf_max_writable(const weir_buf *buf)
     return (buf->flags & WEIR__BUF_BORROWED ? buf->capacity : buf->limit) - buf->writer;
 }
 
+/** The reader index; 0 for NULL. */
 static inline size_t weir_buf_reader(const weir_buf *buf)
 {
     return buf != NULL ? buf->reader : 0;
 }
 
+/** The writer index; 0 for NULL. */
 static inline size_t weir_buf_writer(const weir_buf *buf)
 {
     return buf != NULL ? buf->writer : 0;
 }
 
+/** Bytes of storage, read and unread; 0 for NULL. */
 static inline size_t weir_buf_capacity(const weir_buf *buf)
 {
     return buf != NULL ? buf->capacity : 0;
 }
 
+/** The capacity that growing cannot exceed; 0 for NULL. */
 static inline size_t weir_buf_limit(const weir_buf *buf)
 {
     return buf != NULL ? buf->limit : 0;
@@ -155,6 +160,7 @@ static inline bool weir_buf_is_read_only(const weir_buf *buf)
     return buf != NULL && (buf->flags & WEIR__BUF_READ_ONLY) != 0;
 }
 
+/** Whether the buffer is a composite; false for NULL. */
 static inline bool weir_buf_is_composite(const weir_buf *buf)
 {
     return buf != NULL && (buf->flags & WEIR__BUF_COMPOSITE) != 0;

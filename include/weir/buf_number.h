@@ -182,6 +182,9 @@ static inline uint64_t weir__bits_from_double(double value)
         return weir__buf_append(buf, raw, sizeof raw);                                             \
     }
 
+/** Numbers at an index (get, set) or at the reader or writer, which moves (read, write):
+ * big-endian, and little-endian where the name ends in _le. Codes as weir_buf_get_bytes and the
+ * like. */
 WEIR__BUF_NUMBER(u8, uint8_t, 8, be, WEIR__BUF_TO_UNSIGNED, WEIR__BUF_FROM_INTEGER)
 WEIR__BUF_NUMBER(i8, int8_t, 8, be, WEIR__BUF_TO_SIGNED, WEIR__BUF_FROM_INTEGER)
 

@@ -24,6 +24,7 @@ WEIR_BEGIN_DECLS
  */
 typedef struct weir_channel weir_channel;
 
+/** Takes a reference and returns the channel. Thread-safe. */
 WEIR_API weir_channel *weir_channel_retain(weir_channel *channel);
 
 /** Gives a reference back; NULL is fine. One that is on no loop is closed with the last. */
@@ -31,6 +32,7 @@ WEIR_API void weir_channel_release(weir_channel *channel);
 
 /* Looking ------------------------------------------------------------------------------------ */
 
+/** Where a channel is in its life. */
 typedef enum weir_channel_state {
     WEIR_CHANNEL_OPEN,         /* made, or taken off its loop: on none */
     WEIR_CHANNEL_REGISTERED,   /* on a loop, but neither connected nor bound */
@@ -40,6 +42,7 @@ typedef enum weir_channel_state {
     WEIR_CHANNEL_UNREGISTERED, /* over: its handlers are gone, too */
 } weir_channel_state;
 
+/** The present state. Thread-safe. */
 WEIR_API weir_channel_state weir_channel_get_state(const weir_channel *channel);
 
 /** "open", "registered" and so on. */
@@ -52,8 +55,12 @@ WEIR_API bool weir_channel_is_open(const weir_channel *channel);
 /** Whether a read has found the end of the other side's stream, or has failed: true from before the
  * event or the error that tells it, and from then on. By nothing else: not when sending has failed
  * or this side has closed the channel, and not by what the other side says inside of its stream, as
- * close_notify of TLS. Any thread. */
+ * close_notify of TLS: for that a handler asks weir_ctx_is_input_closed. Any thread. */
 WEIR_API bool weir_channel_is_input_closed(const weir_channel *channel);
+
+/** True once the channel takes no more writes: after a shutdown, finish or close, or a failed send.
+ * Thread-safe. */
+WEIR_API bool weir_channel_is_output_closed(const weir_channel *channel);
 
 /** A number that no other channel of this process has or had. Logs print it as %08llx. */
 WEIR_API uint64_t weir_channel_id(const weir_channel *channel);
@@ -84,8 +91,11 @@ WEIR_API int weir_channel_peer_address(const weir_channel *channel, weir_address
  * thread. */
 WEIR_API int weir_channel_set_remote_address(weir_channel *channel, const weir_address *address);
 
-/** Complete when the channel is closed: borrowed. It is made when it is asked for, which for lack
- * of memory may fail the first time: NULL. Any thread. */
+/** Returns the future that completes once the channel is closed and `removed` of every handler has
+ * run, on whichever executor: from then on weir touches neither handlers nor their arguments, so
+ * this is the moment to free them. Close and finish promises complete at the same moment, and all
+ * that waits for channels (servers, pools, groups) waits for it. Borrowed. NULL without memory,
+ * only the first time. Thread-safe. */
 WEIR_API weir_future *weir_channel_closed(weir_channel *channel);
 
 /** A promise whose listeners run on the loop that the channel is on. NULL: no memory. */
@@ -100,6 +110,7 @@ typedef struct weir_channel_stats {
     size_t pending_bytes; /* written, and not yet sent */
 } weir_channel_stats;
 
+/** Copies the counters. Thread-safe. */
 WEIR_API void weir_channel_get_stats(const weir_channel *channel, weir_channel_stats *stats);
 
 /** One line about a channel, for logs and debuggers: returns the length like snprintf. On its loop,
@@ -112,6 +123,13 @@ WEIR_API size_t weir_channel_dump(const weir_channel *channel, char *to, size_t 
  * A promise may be NULL. When there is no memory to carry a call from another thread to the loop,
  * its promise fails with -ENOMEM; without a promise the channel is closed, unless it was a read or
  * a flush, which the next one makes up for.
+ *
+ * The promise of a write: if it succeeds, the kernel (or whatever carries the channel) has accepted
+ * every byte; the peer may not have read them. If the write was cancelled, no byte was sent. After
+ * any other failure it is not known that all bytes were sent: none, some or all may arrive.
+ * Handlers that join writes (TLS: records, compression: blocks) complete the promises of a flush
+ * together, so a close in the middle of it fails writes whose bytes have left. Ask the peer before
+ * a write is repeated on another connection.
  */
 
 /** Puts it on a loop. WEIR_EREGISTERED when it is on one, WEIR_ELOOPTYPE when that executor is no
@@ -135,6 +153,8 @@ WEIR_API void weir_channel_deregister(weir_channel *channel, weir_promise *promi
 /** Both together: takes it to another loop. */
 WEIR_API void weir_channel_move(weir_channel *channel, weir_executor *loop, weir_promise *promise);
 
+/** Bind to `local`; connect to `remote` (`local` may be NULL); end the association of a datagram
+ * channel. Thread-safe. */
 WEIR_API void weir_channel_bind(weir_channel *channel, const weir_address *local,
                                 weir_promise *promise);
 WEIR_API void weir_channel_connect(weir_channel *channel, const weir_address *remote,
@@ -144,9 +164,10 @@ WEIR_API void weir_channel_disconnect(weir_channel *channel, weir_promise *promi
 /** Asks for one batch of reads; with auto_read, which is the default, weir asks itself. */
 WEIR_API void weir_channel_read(weir_channel *channel);
 
-/** Queues a message; it is sent with the next flush. The message goes with the call. WEIR_ELIMIT
- * when more than max_outbound_bytes would be queued, or are on their way to the loop already. A
- * write that fails without a promise is told to on_error, and closes a stream. */
+/** Queues a message, which it takes; it is sent with the next flush. NULL is a message whose
+ * allocation failed, and fails the write with -ENOMEM. WEIR_ELIMIT when more than
+ * max_outbound_bytes would be queued, or are on their way to the loop already. A write that fails
+ * without a promise raises on_error and closes a stream. The meaning of a failure stands above. */
 WEIR_API void weir_channel_write(weir_channel *channel, weir_msg *msg, weir_promise *promise);
 WEIR_API void weir_channel_flush(weir_channel *channel);
 WEIR_API void weir_channel_write_and_flush(weir_channel *channel, weir_msg *msg,
@@ -157,19 +178,21 @@ WEIR_API void weir_channel_write_and_flush(weir_channel *channel, weir_msg *msg,
 WEIR_API void weir_channel_shutdown(weir_channel *channel, weir_promise *promise);
 
 /** Closes now: what was flushed gets one attempt, what is left fails with WEIR_ECLOSED. The promise
- * succeeds when the channel is closed, also when it was before. */
+ * succeeds with weir_channel_closed, at once if that is complete. */
 WEIR_API void weir_channel_close(weir_channel *channel, weir_promise *promise);
 
 /** Closes in good order: sends what was written, however long the other side takes to read it;
  * shutdown; then waits until the other side has ended, too, at most for linger_ms; then close,
  * which also cuts it short at any time. What it reads meanwhile goes through the pipeline. The
- * promise succeeds when the channel is closed; -EALREADY for a second one. */
+ * promise succeeds with weir_channel_closed; -EALREADY for a second one. */
 WEIR_API void weir_channel_finish(weir_channel *channel, weir_promise *promise);
 
 /* Writability -------------------------------------------------------------------------------- */
 
 /** Whether no more is queued than the high water mark, or, once it was more, than the low one; and
- * no user's reason stands against it. What other threads have written counts, too. */
+ * no user's reason stands against it. On other threads writes that the loop has not taken yet
+ * count, too. A false is always followed by on_writability, unless the channel closes. Thread-safe.
+ */
 WEIR_API bool weir_channel_is_writable(const weir_channel *channel);
 
 /** How many bytes can be written until it is not writable, and have to be sent until the water
@@ -281,8 +304,10 @@ WEIR_API int weir_channel_set_readable(weir_channel *channel, unsigned reason, b
     /* Unix streams. */                                                                            \
     X(MAX_DESCRIPTORS, max_descriptors, COUNT, 0, 253, 0)
 
+/** All options. */
 #define WEIR_OPTIONS(X) WEIR_CHANNEL_OPTIONS(X) WEIR_SOCKET_OPTIONS(X)
 
+/** The options: WEIR_OPTION_ and the name of the table above. */
 typedef enum weir_option {
 #define WEIR__OPTION_ENUM(id, name, kind, least, most, normal) WEIR_OPTION_##id,
     WEIR_OPTIONS(WEIR__OPTION_ENUM)
@@ -290,6 +315,7 @@ typedef enum weir_option {
         WEIR_OPTIONS_END
 } weir_option;
 
+/** The unit of an option's value. */
 typedef enum weir_option_kind {
     WEIR_KIND_BOOL,
     WEIR_KIND_COUNT,
@@ -361,7 +387,8 @@ typedef struct weir_attr_value {
 
 /* Events that weir fires itself -------------------------------------------------------------- */
 
-/** The other side sends no more, with allow_half_closure: constant, compared by address. */
+/** The other side sends no more, with allow_half_closure: constant, compared by address. Handlers
+ * that are added later ask weir_ctx_is_input_closed. */
 WEIR_API extern weir_msg weir_event_input_closed;
 
 /** What comes from now on is said in another way than what came before: a handler nearer to the

@@ -43,6 +43,7 @@ typedef struct weir_channel_group weir_channel_group;
 /** An empty group with one reference, the caller's. NULL: no memory. */
 WEIR_API weir_channel_group *weir_channel_group_new(void);
 
+/** Takes a reference and returns the group. Thread-safe. */
 WEIR_API weir_channel_group *weir_channel_group_retain(weir_channel_group *group);
 
 /** Gives a reference back; NULL is fine. With the last one the group lets go of its channels, as
@@ -123,15 +124,17 @@ WEIR_API size_t weir_channel_group_broadcast(weir_channel_group *group, weir_msg
 
 /* Closing many ------------------------------------------------------------------------------- */
 
-/** Closes all channels that are in it. The promise (may be NULL) succeeds when they are closed,
- * also those that are removed meanwhile; while several such calls are under way, when the channels
- * of all of them are. One whose handlers keep it open is waited for. The group stays until then.
- * Needs no memory. -EINVAL, by the promise, without a group. */
+/** Closes all channels that are in it. The promise (may be NULL) succeeds when weir_channel_closed
+ * of all of them is complete, so that arguments of their handlers can be freed; also of those that
+ * are removed meanwhile; while several such calls are under way, when the channels of all of them
+ * are. One whose handlers keep it open is waited for. The group stays until then. Needs no memory.
+ * -EINVAL, by the promise, without a group. */
 WEIR_API void weir_channel_group_close_all(weir_channel_group *group, weir_promise *promise);
 
 /** The same, and closes the group: a channel that is added from now on is closed at once. */
 WEIR_API void weir_channel_group_close(weir_channel_group *group, weir_promise *promise);
 
+/** Whether the group has been closed. Thread-safe. */
 WEIR_API bool weir_channel_group_is_closed(weir_channel_group *group);
 
 WEIR_END_DECLS

@@ -17,6 +17,7 @@ WEIR_BEGIN_DECLS
  */
 typedef struct weir_chunked weir_chunked;
 
+/** The message type of chunked inputs. */
 WEIR_API extern const weir_msg_type weir_chunked_type;
 
 /** What came of one call of `pull`. */
@@ -39,6 +40,7 @@ typedef weir_pulled (*weir_chunked_pull_fn)(weir_chunked *input, void *arg, weir
  * -EAGAIN means: none yet, somebody will call weir_chunked_resume. The rest as above. */
 typedef int (*weir_chunked_read_fn)(weir_chunked *input, void *arg, void *to, size_t room);
 
+/** The source of a chunked input. */
 typedef struct weir_chunked_config {
     /* Where the bytes come from, one of the three: a generator; a stream; a file, which is the
      * input's from then on (its own on_progress is not called). */
@@ -94,13 +96,16 @@ WEIR_API weir_pulled weir_chunked_fail(weir_chunked *input, int code);
  *
  * What is written behind an input waits for it, at most max_outbound_bytes of it (WEIR_ELIMIT), and
  * so does a shutdown. The promise of the input's write is completed with the last of its buffers,
- * and can be cancelled until it is asked for the first. When it fails, what was passed on is sent,
- * the promise has its code (without one on_error), all that waits behind it fails with
+ * and can be cancelled until it is asked for the first. When the input fails, what was passed on is
+ * sent, the promise has its code (without one on_error), all that waits behind it fails with
  * WEIR_ECLOSED, and the channel is closed: the other side would take what follows for the rest.
+ * When a handler or the channel rejects one of its buffers, the channel is closed as well, promise
+ * or not: the error is raised, and the promise fails (see weir_ctx_write_piece).
  * What waits when the channel is closed fails with WEIR_ECLOSED, when the handler is removed with
  * -ECANCELED; so does a shutdown that waits behind it, and the channel stays open.
  *
- * An input that is asked may wait for a disk: with an executor of its own, the loop does not.
+ * A file is read without blocking the loop (<weir/file_bytes.h>). A generator or a stream that
+ * blocks does so on the loop: for such an input give the handler an executor of its own.
  */
 extern WEIR_API const weir_handler_type weir_chunked_handler;
 

@@ -60,7 +60,7 @@ typedef struct weir_decompression {
 
 /**
  * Takes buffers, gives what they were compressed from, as buffers. Add it with a weir_decompression
- * as the argument, which must outlive the channel; one that makes no sense cannot be added
+ * as the argument, which is copied; one that makes no sense cannot be added
  * (-EINVAL), nor one of a format that is not there (-EOPNOTSUPP).
  *
  * It goes as fast as it is asked to: with auto_read off, each read() brings at most about twice
@@ -77,6 +77,7 @@ extern WEIR_API const weir_handler_type weir_compression_decoder;
 
 /* Writing ------------------------------------------------------------------------------------ */
 
+/** How to compress. */
 typedef struct weir_compression {
     weir_compression_format format; /* required */
 
@@ -94,12 +95,12 @@ typedef struct weir_compression {
  * composite when it is large. A flush sends everything that was written, so that the other side
  * can read it; each costs a few bytes. A shutdown, a close, and its own removal, write the end of
  * the stream first; weir_channel_finish gets it to the other side whatever waits. Add it with a
- * weir_compression as the argument, which must outlive the channel; refused as above.
+ * weir_compression as the argument, which is copied; refused as above.
  *
  * The promise of a write is completed with the flush that carries the last of its bytes; from the
  * write on it cannot be cancelled. What is written but not a buffer is refused with -EOPNOTSUPP:
- * for files there is weir_file_bytes_handler. Without memory the channel is closed, because the
- * other side cannot understand what follows.
+ * for files there is weir_file_bytes_handler. Without memory, and when a compressed buffer is
+ * rejected, the channel is closed, because the peer cannot decompress what follows.
  */
 extern WEIR_API const weir_handler_type weir_compression_encoder;
 

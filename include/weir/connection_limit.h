@@ -30,9 +30,11 @@ WEIR_API int weir_connection_limit_new(weir_connection_limit **limit,
                                        const weir_connection_limit_config *config,
                                        weir_error *error);
 
+/** Take and release a reference. Thread-safe. */
 WEIR_API weir_connection_limit *weir_connection_limit_retain(weir_connection_limit *limit);
 WEIR_API void weir_connection_limit_release(weir_connection_limit *limit);
 
+/** Counters of a connection limit. */
 typedef struct weir_connection_limit_stats {
     size_t open;                                 /* connections that are counted now */
     size_t addresses;                            /* that they come from */
@@ -40,6 +42,7 @@ typedef struct weir_connection_limit_stats {
     uint64_t refused_no_memory;                  /* because they could not be counted */
 } weir_connection_limit_stats;
 
+/** Copies the counters. Thread-safe. */
 WEIR_API void weir_connection_limit_get_stats(weir_connection_limit *limit,
                                               weir_connection_limit_stats *stats);
 

@@ -27,6 +27,8 @@ typedef struct weir_connection_pool_config {
                                   WEIR_OFF: none */
     int acquire_timeout_ms;    /* how long an acquire waits; 0: 30 s, WEIR_OFF: for ever */
     int idle_timeout_ms;       /* how long a connection is kept that nobody needs; 0: for ever */
+    int finish_timeout_ms;     /* closes a returned connection that has output left once it sends
+                                  none of it for this long; 0: 10 s, WEIR_OFF: no limit */
     weir_connection_check_fn check; /* NULL: it is good as long as it is active */
     void *check_arg;
 } weir_connection_pool_config;
@@ -49,6 +51,7 @@ WEIR_API int weir_connection_pool_new(weir_connection_pool **pool,
                                       const weir_connection_pool_config *config,
                                       const char *address, weir_error *error);
 
+/** Take and release a reference. Thread-safe. */
 WEIR_API weir_connection_pool *weir_connection_pool_retain(weir_connection_pool *pool);
 WEIR_API void weir_connection_pool_release(weir_connection_pool *pool);
 
@@ -60,16 +63,28 @@ WEIR_API void weir_connection_pool_release(weir_connection_pool *pool);
  */
 WEIR_API void weir_connection_pool_acquire(weir_connection_pool *pool, weir_promise *promise);
 
-/** Gives a connection back, also one that has ended; for who has it, it is as good as closed. The
- * caller's reference stays the caller's. -EINVAL when it is not of this pool, or was given back
- * already. */
+/**
+ * Returns a connection to the pool, also a closed one. It is lent again only if it is open both
+ * ways, no shutdown or close was requested, it is writable, reads as it did when it was
+ * made, and its queue has no output left. Otherwise the pool sends that output and closes it
+ * (weir_channel_finish, limited by `finish_timeout_ms`).
+ *
+ * Wait for the promises of all writes before the call: the pool sees only the channel's own queue.
+ * Output that a handler still holds (weir_chunked_handler, weir_traffic_handler, any offloaded
+ * handler) is invisible to it, and the next borrower's writes would be queued after that output.
+ *
+ * The caller keeps its reference. Thread-safe. -EINVAL if the connection is not of this pool or was
+ * returned before.
+ */
 WEIR_API int weir_connection_pool_give_back(weir_connection_pool *pool, weir_channel *channel);
 
-/** From now on nobody gets a connection: those who wait fail with WEIR_ECLOSED, idle connections
- * are closed, and lent ones when they are given back. The promise (may be NULL) succeeds when the
- * last one is closed. */
+/** Closes the pool: pending and later acquires fail with WEIR_ECLOSED. Idle connections are closed,
+ * and so are returned ones that still send: their remaining output is lost. Lent connections are
+ * closed when they are returned. The promise (may be NULL) succeeds when weir_channel_closed of the
+ * last one is complete: arguments of their handlers can be freed. */
 WEIR_API void weir_connection_pool_close(weir_connection_pool *pool, weir_promise *promise);
 
+/** Connections by state, and totals. */
 typedef struct weir_connection_pool_stats {
     size_t idle, borrowed;
     size_t connecting; /* being made */
@@ -79,6 +94,7 @@ typedef struct weir_connection_pool_stats {
     uint64_t created, closed, timeouts;
 } weir_connection_pool_stats;
 
+/** Copies the counters. Thread-safe. */
 WEIR_API void weir_connection_pool_get_stats(weir_connection_pool *pool,
                                              weir_connection_pool_stats *stats);
 

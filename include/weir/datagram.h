@@ -39,6 +39,7 @@ typedef struct weir_datagram {
     bool is_broadcast;      /* read, by a channel that is bound to all addresses (IPv4) */
 } weir_datagram;
 
+/** The message type of datagrams. */
 WEIR_API extern const weir_msg_type weir_datagram_type;
 
 /** A datagram to be written, which takes the content; the addresses may be NULL. NULL without

@@ -115,6 +115,7 @@ typedef struct weir_decoder_type {
     bool (*is_inside)(const weir_ctx *ctx);
 } weir_decoder_type;
 
+/** The default limit of a message: 1 MiB. */
 #define WEIR_DECODER_MAX_MESSAGE ((size_t)1 << 20)
 
 /** The beginning of a decoder's state. All of it is weir's. */
@@ -142,6 +143,7 @@ typedef struct weir_decoder {
     .on_read_complete = weir_decoder_on_read_complete, .on_event = weir_decoder_on_event,          \
     .on_inactive = weir_decoder_on_inactive
 
+/** The callbacks of WEIR_DECODER_CALLBACKS. Call them from a handler that replaces one. */
 WEIR_API void weir_decoder_removed(weir_ctx *ctx);
 WEIR_API void weir_decoder_on_read(weir_ctx *ctx, weir_msg *msg);
 WEIR_API void weir_decoder_on_read_complete(weir_ctx *ctx);

@@ -8,6 +8,7 @@
 
 WEIR_BEGIN_DECLS
 
+/** The bytes that end a frame. */
 typedef struct weir_delimiter {
     const char *bytes;
     size_t length;
@@ -31,7 +32,7 @@ typedef struct weir_delimited {
 } weir_delimited;
 
 /** Takes buffers, gives each frame as a buffer of its own, without copying. Add it with a
- * weir_delimited as the argument, which must outlive the channel; one without a limit or without
+ * weir_delimited as the argument, which is copied with its ends; one without a limit or without
  * ends cannot be added. */
 extern WEIR_API const weir_handler_type weir_delimiter_decoder;
 

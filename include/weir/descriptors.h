@@ -26,6 +26,7 @@ typedef struct weir_descriptors {
     int *fds; /* -1: taken out */
 } weir_descriptors;
 
+/** The message type of descriptors. */
 WEIR_API extern const weir_msg_type weir_descriptors_type;
 
 /** Takes the descriptors and the buffer, which has at least one byte. NULL for bad arguments and

@@ -17,8 +17,8 @@ typedef struct weir_duplex {
 } weir_duplex;
 
 /** Puts both halves behind itself when it is added, and takes them out with itself. Add it with a
- * weir_duplex as the argument, which must live until `added` was called. The halves have names of
- * their own, of their types and a number. */
+ * weir_duplex as the argument, which is copied together with the configs of the halves. The halves
+ * have names of their own, of their types and a number. */
 extern WEIR_API const weir_handler_type weir_duplex_handler;
 
 WEIR_END_DECLS

@@ -35,6 +35,7 @@ WEIR_BEGIN_DECLS
  */
 typedef struct weir_embedded weir_embedded;
 
+/** How an embedded channel is made. Zero is the default of everything. */
 typedef struct weir_embedded_config {
     weir_init_fn init; /* adds the handlers; NULL: none */
     void *arg;

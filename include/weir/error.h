@@ -45,6 +45,7 @@ WEIR_BEGIN_DECLS
     X(WEIR_ETLS_NAME, -4137, "no certificate for that host")                                       \
     X(WEIR_ETLS_SWITCHED, -4138, "bytes from before the switch to TLS")
 
+/** The codes of weir's own. */
 enum weir_error_code {
 #define WEIR__ERROR_ENUM(name, number, text) name = number,
     WEIR_ERRORS(WEIR__ERROR_ENUM)

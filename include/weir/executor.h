@@ -57,7 +57,7 @@ typedef int (*weir_call_fn)(void *arg);
 WEIR_API int weir_executor_execute(weir_executor *executor, weir_call_fn fn, void *arg);
 
 /** The same with a future of what the function returns, cancelled when it is not called. The caller
- * releases the future; it may outlive the executor, but nobody may listen to it any more then.
+ * releases the future, which may outlive the executor (its listeners are dropped then).
  * Cancelling it keeps a function from being called that has not begun. */
 WEIR_API int weir_executor_submit(weir_executor *executor, weir_call_fn fn, void *arg,
                                   weir_future **future);
@@ -73,15 +73,18 @@ WEIR_API weir_executor *weir_executor_current(void);
 
 /* State -------------------------------------------------------------------------------------- */
 
-/** In the order they follow each other; none comes back. */
+/** In the order they follow each other. An executor never returns to an earlier state, with one
+ * exception: a loop of a blocking group goes from STARTED back to NOT_STARTED when it is idle
+ * (idle_loop_ms of the group), until the next task or channel. */
 typedef enum weir_executor_state {
-    WEIR_EXECUTOR_NOT_STARTED,   /* no thread yet */
+    WEIR_EXECUTOR_NOT_STARTED,   /* no thread; the next task starts one */
     WEIR_EXECUTOR_STARTED,       /* runs tasks */
     WEIR_EXECUTOR_SHUTTING_DOWN, /* still runs and takes tasks, until the quiet period is over */
     WEIR_EXECUTOR_SHUTDOWN,      /* takes none any more, runs what is left */
     WEIR_EXECUTOR_TERMINATED,    /* has no thread any more */
 } weir_executor_state;
 
+/** The present state. Thread-safe. */
 WEIR_API weir_executor_state weir_executor_get_state(const weir_executor *executor);
 
 /**
@@ -138,6 +141,7 @@ typedef struct weir_executor_stats {
     int64_t last_run_ns;     /* when a task last ran */
 } weir_executor_stats;
 
+/** Copies the counters. Thread-safe. */
 WEIR_API void weir_executor_get_stats(const weir_executor *executor, weir_executor_stats *stats);
 
 WEIR_END_DECLS

@@ -15,6 +15,9 @@ WEIR_BEGIN_DECLS
  * handler needs to see the bytes, it takes them out with weir_file_region_read. It counts nothing
  * for the water marks, for it holds no memory. When the file turns out to be shorter, the write
  * fails with WEIR_EOF, and the channel is closed: the other side would wait for the rest.
+ *
+ * sendfile blocks the loop while the kernel reads bytes that are not in the page cache. For files
+ * on slow disks add a weir_file_bytes_handler, which reads them in the background.
  */
 typedef struct weir_file_region weir_file_region;
 struct weir_file_region {
@@ -29,6 +32,7 @@ struct weir_file_region {
     void *arg;
 };
 
+/** The message type of file regions. */
 WEIR_API extern const weir_msg_type weir_file_region_type;
 
 /** Opens a file; `length` 0 is all from the offset on. -EINVAL when the offset or the length is

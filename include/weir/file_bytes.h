@@ -17,11 +17,16 @@ WEIR_BEGIN_DECLS
  * What is written behind a file waits for it, at most max_outbound_bytes of it (WEIR_ELIMIT), and
  * so does a shutdown. The promise of the file's write is completed with the last of its buffers.
  * When it cannot be read, or is shorter than it said (WEIR_EOF), the write fails and the channel is
- * closed: the other side would wait for the rest. on_progress of the region is not called. What
+ * closed: the other side would wait for the rest. So it is when one of the buffers is rejected
+ * (see weir_ctx_write_piece). on_progress of the region is not called. What
  * waits when the handler is removed fails with -ECANCELED. It is a weir_chunked_handler besides
  * (<weir/chunked.h>), so one of the two is enough.
  *
- * Reading may wait for the disk: with an executor of its own, the loop does not.
+ * A slow disk does not stall the loop: bytes in the page cache are read at once, others on a thread
+ * in the background (32 at most, for the process), one buffer ahead. A close does not wait for such
+ * a read. Reading blocks only in a manual group, and when no thread can be started. Without this
+ * handler the kernel sends the file, and that blocks the loop for bytes on the disk
+ * (<weir/file.h>).
  */
 extern WEIR_API const weir_handler_type weir_file_bytes_handler;
 

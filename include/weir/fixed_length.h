@@ -8,12 +8,13 @@
 
 WEIR_BEGIN_DECLS
 
+/** The length of the frames. */
 typedef struct weir_fixed_length {
     size_t length; /* from 1 on */
 } weir_fixed_length;
 
 /** Takes buffers, gives buffers of exactly that many bytes, without copying. Add it with a
- * weir_fixed_length as the argument, which must outlive the channel; without a length it cannot be
+ * weir_fixed_length as the argument, which is copied; without a length it cannot be
  * added. */
 extern WEIR_API const weir_handler_type weir_fixed_length_decoder;
 

@@ -19,7 +19,7 @@ typedef struct weir_flush_consolidation {
  * Holds flushes back while a batch of reads is handled, and does one when it is through, or when
  * most_flushes have come: what answers every message by a write and a flush costs one system call
  * per batch. Put it before (nearer to the head than) the handlers that flush. Its argument is a
- * weir_flush_consolidation, which must outlive the channel, or NULL: every default. One that is
+ * weir_flush_consolidation, which is copied, or NULL: every default. One that is
  * below 0 cannot be added.
  *
  * No flush is lost: what is held back goes before a close, shutdown, disconnect or deregistration

@@ -26,10 +26,12 @@ typedef struct weir_future weir_future;
 
 /* The writer's face -------------------------------------------------------------------------- */
 
-/** A pending promise with one reference. Listeners run on `executor`, which must outlive it, or,
- * when that is NULL, on the thread that completes it. NULL: no memory. */
+/** A pending promise with one reference. Listeners run on `executor`, whose group may be freed
+ * before it (see weir_listener); NULL: on the thread that completes the promise. NULL: no memory.
+ */
 WEIR_API weir_promise *weir_promise_new(weir_executor *executor);
 
+/** Takes a reference and returns the promise. Thread-safe. */
 WEIR_API weir_promise *weir_promise_retain(weir_promise *promise);
 
 /** Gives a reference back. With the last one to the promise (futures do not count) a result that
@@ -67,6 +69,7 @@ WEIR_API weir_future *weir_promise_future(weir_promise *promise);
  * cancelling `to` cancels `from`. -ENOMEM, and then neither has changed. */
 WEIR_API int weir_promise_follow(weir_promise *to, weir_future *from);
 
+/** When a joined promise completes. */
 typedef enum weir_join {
     WEIR_JOIN_ALL, /* complete when all are, with the first failure's code if there is one */
     WEIR_JOIN_FIRST_FAILURE, /* complete as soon as one fails */
@@ -79,6 +82,7 @@ WEIR_API int weir_promise_join(weir_promise *to, weir_future *const *futures, si
 
 /* The reader's face -------------------------------------------------------------------------- */
 
+/** Take and release a reference. Thread-safe. */
 WEIR_API weir_future *weir_future_retain(weir_future *future);
 WEIR_API void weir_future_release(weir_future *future);
 
@@ -110,12 +114,19 @@ WEIR_API int weir_future_await(weir_future *future);
 WEIR_API int weir_future_wait(weir_future *future, int64_t timeout_ns);
 
 /**
- * Told once when a future is complete. Embed it, set `done`, and leave it alone from
- * weir_future_listen until `done` was called; then it is yours again.
+ * A callback for a future's completion. Embed it, set `done`, and do not touch it from
+ * weir_future_listen until `done` or `dropped` is called, exactly one of which is; then it is yours
+ * again.
+ *
+ * `done` runs on the executor that the future is bound to, and on no other thread. If that executor
+ * has terminated, or its thread cannot be started, `dropped` is called instead (NULL: nothing is),
+ * on any thread: it may free memory and complete promises, but must not touch what belongs to the
+ * executor. A listener that may run anywhere sets both to the same function.
  */
 typedef struct weir_listener weir_listener;
 struct weir_listener {
-    void (*done)(weir_listener *listener, weir_future *future); /* yours */
+    void (*done)(weir_listener *listener, weir_future *future);
+    void (*dropped)(weir_listener *listener, weir_future *future); /* or NULL */
     /* weir's: */
     union {
         weir_listener *next;
@@ -124,13 +135,16 @@ struct weir_listener {
     weir_future *future;
 };
 
-/** Adds a listener, also after completion: it is then called at once or soon, after those that came
- * before it. Never fails. The future stays alive until it was called. */
+/** Adds a listener; after completion it is called at once or soon, after those added before it.
+ * Never fails. The future stays alive until the listener was called. */
 WEIR_API void weir_future_listen(weir_future *future, weir_listener *listener);
 
+/** Called with a completed future, on the executor of its promise. */
 typedef void (*weir_done_fn)(void *arg, weir_future *future);
 
-/** The same with an allocation instead of an embedded listener. -ENOMEM. */
+/** The same with an allocation instead of an embedded listener. If the future's executor has
+ * terminated, `done` is not called and `arg` stays the caller's: to free it then, embed a listener
+ * with `dropped`. -ENOMEM. */
 WEIR_API int weir_future_on_done(weir_future *future, weir_done_fn done, void *arg);
 
 WEIR_END_DECLS

@@ -89,8 +89,9 @@ typedef struct weir_group_config {
     bool is_pinned;     /* each of weir's own threads stays on one CPU, by turns */
     bool is_manual;     /* no threads: whoever makes the group steps it, see weir_group_step */
     weir_clock *clock;  /* NULL: the monotonic one; must outlive the group */
-    int watchdog_ms; /* tell of callbacks that run longer, with a back trace (SIGURG interrupts them
-                        for it); 0: 1000 for loops in debug builds, else none; WEIR_OFF: none */
+    int watchdog_ms;    /* log callbacks that run longer, with their handler, channel and back trace
+                           (SIGURG interrupts them for it); 0: 1000 for loops, none for executors;
+                           WEIR_OFF: none */
 
     /* For event loops only: */
     weir_io_kind io;
@@ -98,6 +99,8 @@ typedef struct weir_group_config {
     int ring_buffers;          /* of WEIR_IO_URING: the most buffers to receive into; 0: 1024 */
     int ring_buffer_bytes;     /* and how large each is, at least 1024; 0: 16384 */
     int max_channels;          /* of WEIR_IO_BLOCKING: the most at a time; 0: no limit */
+    int idle_loop_ms;          /* of WEIR_IO_BLOCKING: how long the thread of a loop without a
+                                  channel stays; 0: 60000; WEIR_OFF: as long as the group */
     weir_io_source *io_source; /* a backend of another kind; must outlive the group */
     int io_ratio;    /* the share of io in percent, 1 to 100; 0: 50. See weir_loop_set_io_ratio */
     int task_ms;     /* instead of that share, run tasks for so long a turn; 0: as io_ratio says */
@@ -128,7 +131,8 @@ WEIR_API void weir_group_free(weir_group *group);
 WEIR_API weir_executor *weir_group_next(weir_group *group);
 
 /** How many children there are, and each of them in the order they were made; NULL behind the last.
- * With WEIR_IO_BLOCKING those that were made until now, which stay. */
+ * With WEIR_IO_BLOCKING those that were made until now, which stay; the thread of one that is idle
+ * ends after idle_loop_ms, and its next channel or task starts another. */
 WEIR_API size_t weir_group_count(const weir_group *group);
 WEIR_API weir_executor *weir_group_at(const weir_group *group, size_t index);
 
@@ -155,6 +159,7 @@ typedef struct weir_group_pending {
     uint64_t channels;
 } weir_group_pending;
 
+/** Copies the counters. Thread-safe. */
 WEIR_API void weir_group_get_pending(const weir_group *group, weir_group_pending *pending);
 
 /** An executor for work that may block, on behalf of the group's children: weir_executor_global, or

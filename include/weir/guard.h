@@ -44,6 +44,7 @@ typedef struct weir_guard weir_guard;
  * NULL) names; -ENOMEM. Any thread, as all of these. */
 WEIR_API int weir_guard_new(weir_guard **guard, const weir_guard_config *config, weir_error *error);
 
+/** Take and release a reference. Thread-safe. */
 WEIR_API weir_guard *weir_guard_retain(weir_guard *guard);
 WEIR_API void weir_guard_release(weir_guard *guard);
 
@@ -58,6 +59,7 @@ typedef struct weir_guard_stats {
     weir_connection_limit_stats connections;
 } weir_guard_stats;
 
+/** Copies the counters. Thread-safe. */
 WEIR_API void weir_guard_get_stats(weir_guard *guard, weir_guard_stats *stats);
 
 /**

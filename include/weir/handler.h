@@ -43,8 +43,26 @@ typedef struct weir_handler_type {
                        an active channel, weir_event_switched is told; and nothing goes past it, as
                        what weir_relay moves would */
 
-    /* It came into the pipeline, and it left it: each once, `removed` also after an `added` that
-     * failed. `added` waits until the channel is registered. */
+    /*
+     * The argument it is added with. By default that is a pointer, and its memory stays the
+     * caller's. A handler with a config sets `arg_size`: every add copies so many bytes before it
+     * returns, on whichever thread it is called, and weir_ctx_arg returns the copy, so that the
+     * config may be a compound literal. NULL stays NULL.
+     *
+     * `arg_retain` then makes the copy independent: it replaces lists and strings in it by copies
+     * and retains counted objects. A negative code fails the add. With an `arg_size` of 0 it gets
+     * the argument itself, to retain it. `arg_release` undoes that when the context is freed, after
+     * `removed`. Both on any thread, with an argument that is not NULL; neither checks whether it
+     * makes sense: `added` does. Both may be NULL.
+     */
+    size_t arg_size;
+    int (*arg_retain)(void *arg);
+    void (*arg_release)(void *arg);
+
+    /* `added` runs once the channel is registered, and weir_ctx_fail in it rejects the handler.
+     * After an add that returned 0 `removed` runs exactly once, also if the channel closed before
+     * `added` could run; the state is still zero then. Both run on the handler's executor; if that
+     * has terminated, `removed` runs on the channel's loop. */
     void (*added)(weir_ctx *ctx);
     void (*removed)(weir_ctx *ctx);
 
@@ -113,11 +131,12 @@ enum {
  * its type has none. */
 WEIR_API void *weir_ctx_state(const weir_ctx *ctx);
 
-/** What the handler was added with. */
+/** Returns the argument of the add, or its copy if the type has an `arg_size`. */
 WEIR_API void *weir_ctx_arg(const weir_ctx *ctx);
 
 /** Its name in the pipeline: borrowed, until it is renamed. */
 WEIR_API const char *weir_ctx_name(const weir_ctx *ctx);
+/** The handler's type, its channel and its pipeline: borrowed. */
 WEIR_API const weir_handler_type *weir_ctx_type(const weir_ctx *ctx);
 WEIR_API weir_channel *weir_ctx_channel(const weir_ctx *ctx);
 WEIR_API weir_pipeline *weir_ctx_pipeline(const weir_ctx *ctx);
@@ -128,13 +147,22 @@ WEIR_API weir_executor *weir_ctx_executor(const weir_ctx *ctx);
 /** Whether it has been removed; then no more callbacks come. */
 WEIR_API bool weir_ctx_is_removed(const weir_ctx *ctx);
 
+/** Whether weir_event_input_closed has reached the handler, or its place before it was added: all
+ * messages of the peer have passed, and none follows. It is fired by the transport at EOF, or by a
+ * handler nearer to the head at an end inside of the stream (close_notify of TLS). A handler that
+ * is added to an open channel asks in `added`. On the handler's executor. */
+WEIR_API bool weir_ctx_is_input_closed(const weir_ctx *ctx);
+
 /* Inbound: to the next handler towards the tail ---------------------------------------------- */
 
+/** Pass the event to the next handler towards the tail. */
 WEIR_API void weir_ctx_fire_registered(weir_ctx *ctx);
 WEIR_API void weir_ctx_fire_active(weir_ctx *ctx);
-/** The message goes with the call, here and in all that take one. At the tail it is released, and
- * counted as discarded. */
+/** Passes a message on, and its ownership with it, as all functions here do that take one. At the
+ * tail it is released, and counted as discarded. NULL is a message whose allocation failed: the
+ * handler fails with -ENOMEM and the channel closes. */
 static inline void weir_ctx_fire_read(weir_ctx *ctx, weir_msg *msg);
+/** Pass the event to the next handler towards the tail. They take `event`. */
 static inline void weir_ctx_fire_read_complete(weir_ctx *ctx);
 WEIR_API void weir_ctx_fire_event(weir_ctx *ctx, weir_msg *event);
 WEIR_API void weir_ctx_fire_writability(weir_ctx *ctx);
@@ -159,26 +187,42 @@ WEIR_API void weir_ctx_fail(weir_ctx *ctx, int code, const char *format, ...) WE
  * then a stream is closed as well, because bytes are never skipped.
  */
 
+/** Pass the operation to the next handler towards the head. `promise` and `local` of a connect
+ * may be NULL. */
 WEIR_API void weir_ctx_bind(weir_ctx *ctx, const weir_address *local, weir_promise *promise);
 WEIR_API void weir_ctx_connect(weir_ctx *ctx, const weir_address *remote, const weir_address *local,
                                weir_promise *promise);
 WEIR_API void weir_ctx_disconnect(weir_ctx *ctx, weir_promise *promise);
 WEIR_API void weir_ctx_read(weir_ctx *ctx);
+/** Writes a message. NULL is one whose allocation failed: the write fails with -ENOMEM, so
+ * `weir_ctx_write(ctx, weir_buf_msg(weir_buf_from(...)), NULL)` never leaves a gap. */
 static inline void weir_ctx_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
+/** Pass the operation to the next handler towards the head. They take `msg`; `promise` may be NULL.
+ */
 static inline void weir_ctx_flush(weir_ctx *ctx);
 WEIR_API void weir_ctx_write_and_flush(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
 WEIR_API void weir_ctx_shutdown(weir_ctx *ctx, weir_promise *promise);
 
 /** For a handler that cannot pass a write on: releases the message (NULL: it is gone) and fails the
- * promise. Without one it fails itself (weir_ctx_fail) and closes the channel, because what is
- * written next would be taken for what is missing; but not for WEIR_ECLOSED, when that has
- * happened. */
+ * promise. Without one it closes the channel and fails itself (weir_ctx_fail), because the peer
+ * would take the next write for the missing bytes; not when the channel is closed already. */
 WEIR_API void weir_ctx_refuse_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise, int code);
+
+/**
+ * Writes a piece of a stream: for a handler that splits a message, or whose next output depends on
+ * this one, as a compressor's does. If the piece is rejected anywhere, the channel closes at once,
+ * the error is raised, and no later byte is sent, with a promise or without.
+ *
+ * The promise (may be NULL) is that of the message whose last piece this is: it completes when the
+ * piece is sent, has the code of what rejected it, and cannot be cancelled from this call on.
+ */
+WEIR_API void weir_ctx_write_piece(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
 
 /** For a handler that hears weir_event_switched and has something left of what came before, which
  * it has dropped: fails itself (weir_ctx_fail) with WEIR_ETLS_SWITCHED, saying what that was ("3
  * messages"), and closes the channel. */
 WEIR_API void weir_ctx_refuse_switch(weir_ctx *ctx, const char *format, ...) WEIR_PRINTF(2, 3);
+/** Pass the operation to the next handler towards the head. `promise` may be NULL. */
 WEIR_API void weir_ctx_close(weir_ctx *ctx, weir_promise *promise);
 WEIR_API void weir_ctx_deregister(weir_ctx *ctx, weir_promise *promise);
 

@@ -8,6 +8,7 @@
 
 WEIR_BEGIN_DECLS
 
+/** Which direction was idle. */
 typedef enum weir_idle_kind {
     WEIR_IDLE_READER, /* nothing was read */
     WEIR_IDLE_WRITER, /* nothing was sent */
@@ -21,6 +22,7 @@ typedef struct weir_idle_event {
     bool is_first; /* since something was read or sent last */
 } weir_idle_event;
 
+/** The message type of idle events. */
 extern WEIR_API const weir_msg_type weir_idle_event_type;
 
 /** The event inside a message, NULL when it is another. */
@@ -38,7 +40,7 @@ typedef struct weir_idle {
 
 /**
  * Passes a weir_idle_event on, by on_event, when the time is up, and again each time it is up once
- * more. Add it with a weir_idle as the argument, which must outlive the channel; one with a time
+ * more. Add it with a weir_idle as the argument, which is copied; one with a time
  * below 0, or without any, cannot be added. Put it before (nearer to the head than) the handlers
  * that write: the event goes to those behind it.
  *

@@ -10,6 +10,7 @@
 
 WEIR_BEGIN_DECLS
 
+/** The result of a rule. */
 typedef enum weir_ip_verdict {
     WEIR_IP_REJECT,
     WEIR_IP_ACCEPT,
@@ -53,6 +54,7 @@ typedef struct weir_ip_filter weir_ip_filter;
 WEIR_API int weir_ip_filter_new(weir_ip_filter **filter, const weir_ip_filter_config *config,
                                 weir_error *error);
 
+/** Take and release a reference. */
 WEIR_API weir_ip_filter *weir_ip_filter_retain(weir_ip_filter *filter);
 WEIR_API void weir_ip_filter_release(weir_ip_filter *filter);
 
@@ -65,6 +67,7 @@ typedef struct weir_ip_filter_stats {
     uint64_t accepted, rejected;
 } weir_ip_filter_stats;
 
+/** Copies the counters. */
 WEIR_API void weir_ip_filter_get_stats(const weir_ip_filter *filter, weir_ip_filter_stats *stats);
 
 /**

@@ -7,6 +7,7 @@
 
 WEIR_BEGIN_DECLS
 
+/** Which messages the leak detector records. */
 typedef enum weir_leak_mode {
     WEIR_LEAK_OFF,    /* the default of release builds: no cost */
     WEIR_LEAK_SAMPLE, /* records one message in 128 */

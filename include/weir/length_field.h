@@ -37,7 +37,7 @@ typedef struct weir_length_field {
 } weir_length_field;
 
 /** Takes buffers, gives each frame as a buffer of its own, without copying. Add it with a
- * weir_length_field as the argument, which must outlive the channel; one that makes no sense
+ * weir_length_field as the argument, which is copied; one that makes no sense
  * cannot be added. A length that is negative, too small for the frame's own header, or overflows,
  * is refused with -EBADMSG. */
 extern WEIR_API const weir_handler_type weir_length_field_decoder;
@@ -51,8 +51,8 @@ typedef struct weir_length_prepender {
 } weir_length_prepender;
 
 /** Puts its length before each buffer that is written. A length that is negative or does not fit
- * the width fails the write with -EMSGSIZE. Add it with a weir_length_prepender, which must outlive
- * the channel. */
+ * the width fails the write with -EMSGSIZE. Add it with a weir_length_prepender, which is
+ * copied. */
 extern WEIR_API const weir_handler_type weir_length_prepender_handler;
 
 WEIR_END_DECLS

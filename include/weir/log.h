@@ -7,6 +7,7 @@
 
 WEIR_BEGIN_DECLS
 
+/** How serious a log line is. */
 typedef enum weir_log_level {
     WEIR_LOG_OFF = 0,
     WEIR_LOG_ERROR, /* something is lost or misused */

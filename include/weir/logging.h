@@ -21,7 +21,7 @@ typedef struct weir_logging {
  *
  *     [0000001f, L:127.0.0.1:8007, R:127.0.0.1:40112] READ: 5 bytes
  *
- * Add it with a weir_logging as the argument, which must outlive the channel, or with NULL. Costs
+ * Add it with a weir_logging as the argument, which is copied, or with NULL. Costs
  * next to nothing while its level is not logged.
  */
 extern WEIR_API const weir_handler_type weir_logging_handler;

@@ -67,6 +67,7 @@ typedef struct weir_loop_stats {
     uint64_t exhausted; /* how often the buffers for io_uring to receive into ran out */
 } weir_loop_stats;
 
+/** Copies the counters. Thread-safe. */
 WEIR_API void weir_loop_get_stats(const weir_loop *loop, weir_loop_stats *stats);
 
 /* Driven by hand ----------------------------------------------------------------------------- */

@@ -34,6 +34,7 @@ struct weir_msg {
     uint32_t track;             /* the leak detector's record, 0: none */
 };
 
+/** The reference count of a message that is never freed. */
 #define WEIR_MSG_IMMORTAL 0x80000000u
 
 /** A constant message that any thread may pass around: retain and release leave it alone. */

@@ -39,19 +39,22 @@ WEIR_API int weir_pcap_flush(weir_pcap *pcap);
  * NULL is fine. */
 WEIR_API int weir_pcap_close(weir_pcap *pcap);
 
+/** Counters of a recording. */
 typedef struct weir_pcap_stats {
     uint64_t packets, bytes; /* recorded, whether they are in the file yet or not */
     uint64_t dropped;        /* packets that were not, since the recording has ended */
     int code;                /* why it has, 0 while it goes on */
 } weir_pcap_stats;
 
+/** Copies the counters. Thread-safe. */
 WEIR_API void weir_pcap_get_stats(weir_pcap *pcap, weir_pcap_stats *stats);
 
 /**
  * Records the bytes that are read and written where it stands, as TCP packets that they might have
  * come in: with a handshake, each acknowledged at once, and with the end of the stream or a reset;
  * what datagram channels read and write, as UDP. Checksums are right. Add it with a weir_pcap as
- * the argument, which must outlive the channel; without one it cannot be added. Next to the head it
+ * the argument, an object of many channels that has to live until they are closed; without one it
+ * cannot be added. Next to the head it
  * sees what the network sees, behind TLS what that protects.
  *
  * What is written is recorded when it passes, whether it can be sent or not. Of files that the

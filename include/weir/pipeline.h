@@ -25,12 +25,21 @@ WEIR_BEGIN_DECLS
  *
  * Adding returns 0; -EINVAL for a NULL or a bad name; -EEXIST when the name is used; -EPROTOTYPE
  * when the handler and a neighbour declare message types that do not fit, which the log says;
- * WEIR_ENOTFOUND when there is no handler of the name `base`; WEIR_ECLOSED; -ENOMEM. It costs one
- * allocation, state and name included. From another thread than the loop's, types are checked when
- * the change gets there, and what does not fit is told by on_error instead.
+ * WEIR_ENOTFOUND when there is no handler of the name `base`; WEIR_ECLOSED; -ENOMEM; or the code
+ * that the handler's `added` failed with. It costs one allocation, state and name included.
+ *
+ * The argument is copied before the call returns if the handler has a config, as all of weir's with
+ * one do: a compound literal is always right. See `arg_size` of weir_handler_type.
+ *
+ * A connection never goes on without a handler that was asked for. If an add fails while an
+ * initializer runs, the channel closes, whatever the initializer returns. If it fails after the
+ * call has returned 0, because it was made on another thread, before the channel was registered, or
+ * for a handler with a group of its own, the error is raised at the head and the channel closes;
+ * with a `promise` in its config only that fails.
  */
 typedef struct weir_pipeline weir_pipeline;
 
+/** Add a handler at the head, at the tail, or beside the handler `base`. `name` may be NULL. */
 WEIR_API int weir_pipeline_add_first(weir_pipeline *pipeline, const char *name,
                                      const weir_handler_type *type, void *arg);
 WEIR_API int weir_pipeline_add_last(weir_pipeline *pipeline, const char *name,
@@ -40,6 +49,7 @@ WEIR_API int weir_pipeline_add_before(weir_pipeline *pipeline, const char *base,
 WEIR_API int weir_pipeline_add_after(weir_pipeline *pipeline, const char *base, const char *name,
                                      const weir_handler_type *type, void *arg);
 
+/** Where a handler is added. */
 typedef enum weir_place {
     WEIR_PLACE_LAST, /* what zero means, too */
     WEIR_PLACE_FIRST,
@@ -61,6 +71,10 @@ typedef struct weir_handler_config {
      * read. A group of weir_group_new_executors, which must outlive the channel: free the loops'
      * group first. NULL: on the loop. */
     weir_group *group;
+
+    /* Completed with 0 when `added` has run, or with the code of what failed. NULL: a failure that
+     * the call cannot return closes the channel. */
+    weir_promise *promise;
 } weir_handler_config;
 
 /** Adds a handler; what is wrong is told in words, too (NULL: it is not). */
@@ -70,8 +84,8 @@ WEIR_API int weir_pipeline_add(weir_pipeline *pipeline, const weir_handler_confi
 /** Makes up a channel's pipeline: 0, or a negative code. On the channel's loop. */
 typedef int (*weir_init_fn)(weir_channel *channel, void *arg);
 
-/** Has `init` called once, when the channel is registered, to add handlers. When it fails, the
- * channel is closed. */
+/** Has `init` called once, when the channel is registered, to add handlers. When it, or any add in
+ * it, fails, the channel is closed. */
 WEIR_API int weir_pipeline_add_initializer(weir_pipeline *pipeline, weir_init_fn init, void *arg);
 
 /** Takes a handler out: its `removed` is called on its executor, and no other callback after it.
@@ -79,9 +93,8 @@ WEIR_API int weir_pipeline_add_initializer(weir_pipeline *pipeline, weir_init_fn
 WEIR_API int weir_pipeline_remove(weir_pipeline *pipeline, const char *name);
 
 /** Puts another handler in the place of one: the new one is added, then the old one removed, with
- * no event in between. Fails as adding does, and then the old one stays (but not when it is the new
- * one's `added` that fails: then both are gone). `new_name` may be the old one. What the old one
- * still passes on goes to the new one when it is inbound. */
+ * no event in between. Fails as adding does, and then the old one stays. `new_name` may be the old
+ * one. Inbound events that the old one still passes on reach the new one. */
 WEIR_API int weir_pipeline_replace(weir_pipeline *pipeline, const char *name, const char *new_name,
                                    const weir_handler_type *type, void *arg);
 
@@ -93,7 +106,7 @@ WEIR_API int weir_pipeline_rename(weir_pipeline *pipeline, const char *name, con
 /** A copy of what there is to know about a handler. */
 typedef struct weir_handler_info {
     const weir_handler_type *type;
-    void *arg;
+    void *arg;               /* as weir_ctx_arg: a copied config is gone with its handler */
     weir_executor *executor; /* where its callbacks run; NULL: the channel is on no loop yet */
     char name[64];           /* cut when it is longer */
 } weir_handler_info;
@@ -118,6 +131,7 @@ WEIR_API size_t weir_pipeline_names(const weir_pipeline *pipeline, char *to, siz
 /** The context of a handler, NULL when there is none of that name. On the channel's loop only. */
 WEIR_API weir_ctx *weir_pipeline_ctx(weir_pipeline *pipeline, const char *name);
 
+/** The channel of a pipeline: borrowed. */
 WEIR_API weir_channel *weir_pipeline_channel(weir_pipeline *pipeline);
 
 /* Events from outside ------------------------------------------------------------------------ */

@@ -15,6 +15,7 @@ WEIR_BEGIN_DECLS
  * bypasses all of it, so that sanitizers see every buffer as an allocation of its own.
  */
 
+/** Memory held by the pools of all threads. */
 typedef struct weir_pool_stats {
     uint64_t used_bytes;   /* in buffers that are alive, of all threads */
     uint64_t cached_bytes; /* kept for reuse, of all threads */

@@ -18,6 +18,7 @@ WEIR_BEGIN_DECLS
  * (nearer to the head than) the decoder.
  */
 
+/** For whom the connection is. */
 typedef enum weir_proxy_command {
     WEIR_PROXY_PROXIED, /* it is for somebody else: the source */
     WEIR_PROXY_LOCAL, /* it is the proxy's own, as its health checks are; there are no addresses */
@@ -47,6 +48,7 @@ enum {
     WEIR_PROXY_TLV_NETNS = 0x30,
 };
 
+/** The flags of WEIR_PROXY_TLV_SSL. */
 enum {
     WEIR_PROXY_SSL_USED = 0x01,            /* the client speaks TLS to the proxy */
     WEIR_PROXY_SSL_HAS_CERTIFICATE = 0x02, /* which the client showed on this connection */
@@ -105,6 +107,7 @@ typedef struct weir_proxy_event {
     weir_proxy_header header;
 } weir_proxy_event;
 
+/** The message type of PROXY events. */
 extern WEIR_API const weir_msg_type weir_proxy_event_type;
 
 /** The event inside a message, NULL when it is another. */
@@ -124,6 +127,10 @@ typedef struct weir_proxy_decoding {
     size_t max_bytes;      /* of a header of version 2, TLVs included, from 16 on; 0: 4,096. One of
                               version 1 has 107 at most */
     bool ignores_checksum; /* does not compare the CRC32C when there is one */
+
+    /* How long the complete header may take from when the channel is active, or the decoder is
+     * added if that is later; 0: 5,000. WEIR_OFF: any time. */
+    int64_t header_timeout_ms;
 } weir_proxy_decoding;
 
 /**
@@ -133,11 +140,11 @@ typedef struct weir_proxy_decoding {
  * weir_proxy_event. The decoder leaves the pipeline, and what came behind the header goes on as it
  * is. Of a connection without a header they hear nothing but what is wrong.
  *
- * Add it with a weir_proxy_decoding as the argument, which must outlive the channel, or with NULL;
- * one that makes no sense cannot be added. Put it before all that reads, but behind timeouts, for
- * how long a header may take to come is not its business. What is wrong with a header is told by
- * on_error with the byte at which it is, and the channel is closed: -EBADMSG, WEIR_ELIMIT for one
- * above max_bytes, WEIR_EOF for one that ends too early, -ENOMEM.
+ * Add it with a weir_proxy_decoding as the argument, which is copied, or with NULL; one that makes
+ * no sense cannot be added. Put it before all that reads. A malformed header raises
+ * on_error with the byte offset and closes the channel: -EBADMSG, WEIR_ELIMIT for one
+ * above max_bytes, WEIR_EOF for one that ends too early, -ETIMEDOUT after header_timeout_ms, also
+ * where a header is optional and no byte has come; -ENOMEM.
  */
 extern WEIR_API const weir_handler_type weir_proxy_decoder;
 
@@ -156,8 +163,7 @@ WEIR_API int weir_proxy_write_header(weir_buf *to, const weir_proxy_header *head
 /**
  * Sends a header before everything else that is written, as soon as the channel is active, and
  * leaves the pipeline. Add it with a weir_proxy_header as the argument, before (nearer to the head
- * than) all that writes; the header is written down when the handler is added, which happens with
- * the channel's registration, and is not needed any more then. One that cannot be written cannot be
+ * than) all that writes; the header is copied, with its TLVs. One that cannot be written cannot be
  * added: the codes of weir_proxy_write_header.
  */
 extern WEIR_API const weir_handler_type weir_proxy_sender;

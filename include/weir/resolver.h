@@ -58,23 +58,33 @@ struct weir_resolver {
  * Reads text and completes the promise with the addresses that it means, a weir_addresses that the
  * promise owns. The text has one of the forms of weir_address_parse, which are answered at once and
  * with one address, or is host:port, as in example.org:80. Then `resolver` is asked, or if that is
- * NULL, the system's name service (getaddrinfo), on the group's background executor: one name after
- * another, each for as long as it takes.
+ * NULL, one of two name services; lookups run concurrently, and none waits for another's answer.
+ *
+ * c-ares, if weir was built with it: on the loop that the promise is bound to, or the group's
+ * first, both families at once. A lookup reads the hosts file and /etc/resolv.conf again if they
+ * have changed. The search list is that of its `search`, `domain` and `options ndots:` lines, or of
+ * LOCALDOMAIN and RES_OPTIONS of the environment; without these it is empty, and the domain of the
+ * machine's own host name is not used. Answers are cached for their lifetime, an hour at most, and
+ * for 5 s that a name does not exist or has no address of a family, 2048 answers for each group.
+ *
+ * getaddrinfo otherwise, on up to 32 threads: also for groups that are manual, WEIR_IO_BLOCKING or
+ * have a clock or a network of their own, and when WEIR_RESOLVER of the environment is
+ * "getaddrinfo" (default: "auto"; a warning is logged for other values). A manual group asks when
+ * it is stepped.
  *
  * 0, and then the promise is completed, with the list or with
  *     WEIR_ENONAME        there is no such host, or it has no address
  *     WEIR_ENAMESERVICE   the name service did not answer, or only that it failed; try again later
  *     -ENOMEM, or a system error that kept the name service from being asked
  *     -ECANCELED          somebody cancelled it, or a manual group was freed
+ *     WEIR_ESHUTDOWN      the loop that looks it up has ended
  * Or a negative code, and then the promise is left alone, and `error` (NULL allowed) names the text
- * and says what to write instead: -EINVAL for a text that is neither, -ENOMEM, or what starting the
- * background's thread failed with.
+ * and says what to write instead: -EINVAL for a text that is neither, -ENOMEM, or the error of
+ * starting the background's thread or of reading the files named above.
  *
- * Any thread. Cancelling the promise is fine at any time: a lookup that has begun goes on in the
- * background, and its answer is dropped. The group, and that whose executor the promise is bound
- * to, may be freed meanwhile; what listens to the promise is then told in the background. Freeing a
- * manual group, whose background ends with it, cancels what was not asked for when its children
- * ended.
+ * Any thread. Cancelling the promise ends a lookup by c-ares; getaddrinfo cannot be interrupted,
+ * and its answer is dropped. The group may be freed meanwhile, and that whose executor the promise
+ * is bound to: c-ares' lookups fail then, getaddrinfo's complete on their thread.
  */
 WEIR_API int weir_resolve(weir_group *group, weir_resolver *resolver, const char *text,
                           weir_promise *promise, weir_error *error);

@@ -25,6 +25,7 @@ WEIR_BEGIN_DECLS
  */
 typedef struct weir_script weir_script;
 
+/** The number of descriptors of a script. */
 #define WEIR_SCRIPT_DESCRIPTORS 4096
 
 struct sockaddr;
@@ -77,6 +78,7 @@ WEIR_API int weir_script_fail_move(weir_script *script, int fd, int code);
  * knows none. */
 WEIR_API int weir_script_blame(weir_script *script, int fd);
 
+/** Counters of calls to the scripted kernel. */
 typedef struct weir_script_stats {
     uint64_t polls;
     uint64_t wakes;          /* how often the loop was woken, as by an eventfd */
@@ -84,6 +86,7 @@ typedef struct weir_script_stats {
     bool is_waiting;         /* a poll waits now */
 } weir_script_stats;
 
+/** Copies the counters. Thread-safe. */
 WEIR_API void weir_script_get_stats(weir_script *script, weir_script_stats *stats);
 
 /* The other side of a descriptor ------------------------------------------------------------- */

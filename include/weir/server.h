@@ -78,6 +78,7 @@ WEIR_API int weir_server_listen(weir_server **server, const weir_server_config *
 WEIR_API int weir_server_start(weir_server **server, const weir_server_config *config,
                                const char *address, weir_promise *promise, weir_error *error);
 
+/** Take and release a reference. Thread-safe. */
 WEIR_API weir_server *weir_server_retain(weir_server *server);
 WEIR_API void weir_server_release(weir_server *server);
 
@@ -103,9 +104,10 @@ WEIR_API void weir_server_close(weir_server *server, weir_promise *promise);
 
 /** Closes the listeners, waits until the connections have ended by themselves, and closes those
  * that have not within `timeout_ms` (0: at once, negative: never). The promise (may be NULL)
- * succeeds when the last is closed. One that somebody has taken to a loop which is not the
- * workers', or off its loop, is waited for, but cannot be closed: a second after `timeout_ms` (or
- * when the workers have ended) the drain ends without it, and the promise fails with -ETIMEDOUT. */
+ * succeeds when the last is closed and its handlers are removed (see weir_channel_closed). One that
+ * somebody has taken to a loop which is not the workers', or off its loop, is waited for, but
+ * cannot be closed: a second after `timeout_ms` (or when the workers have ended) the drain ends
+ * without it, and the promise fails with -ETIMEDOUT. */
 WEIR_API void weir_server_drain(weir_server *server, int64_t timeout_ms, weir_promise *promise);
 
 /** Complete when the listeners are closed, and what was to be drained is: borrowed. */

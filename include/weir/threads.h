@@ -38,8 +38,9 @@ WEIR_API void weir_threads_free(weir_threads *threads);
  */
 WEIR_API weir_executor *weir_executor_global(void);
 
-/** Waits until the global executor has no thread, at most `timeout_ns`: 0, -ETIMEDOUT, or -EDEADLK
- * on that thread. For who ends a program and wants nothing to be left running. */
+/** Waits until the global executor has no thread, and neither a name lookup nor a file read has
+ * one, at most `timeout_ns`: 0, -ETIMEDOUT, or -EDEADLK on such a thread. For the end of a program:
+ * a thread without tasks and timers ends at once then. */
 WEIR_API int weir_executor_global_wait_idle(int64_t timeout_ns);
 
 WEIR_END_DECLS

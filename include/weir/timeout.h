@@ -8,12 +8,13 @@
 
 WEIR_BEGIN_DECLS
 
+/** How long a connection may take. */
 typedef struct weir_timeout {
     int64_t ms; /* from 1 on */
 } weir_timeout;
 
 /** When nothing has been read for so long, on_error says -ETIMEDOUT, and the channel is closed. Add
- * it with a weir_timeout as the argument, which must outlive the channel; without a time it cannot
+ * it with a weir_timeout as the argument, which is copied; without a time it cannot
  * be added. It has one timer, which nothing that is read touches. */
 extern WEIR_API const weir_handler_type weir_read_timeout_handler;
 

@@ -9,6 +9,7 @@
 
 WEIR_BEGIN_DECLS
 
+/** Milliseconds and seconds in nanoseconds. */
 #define WEIR_MS(count) ((int64_t)(count)*1000000)
 #define WEIR_SECONDS(count) ((int64_t)(count)*1000000000)
 

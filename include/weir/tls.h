@@ -22,12 +22,10 @@ WEIR_BEGIN_DECLS
  *     }
  */
 
-/** How a connection is encrypted: the handler's argument. It is copied when the handler is added,
- * which inside an initializer is before the call returns, and else when the channel is registered;
- * for a handler with a group of its own it is when that gets to it, so it must be there until the
- * channel is active. */
+/** How a connection is encrypted: the handler's argument. An add copies it before it returns, with
+ * its host, and retains its context, on any thread: see <weir/pipeline.h>. */
 typedef struct weir_tls {
-    weir_tls_context *context; /* required; kept as long as the handler is there */
+    weir_tls_context *context; /* required; retained as long as the handler is there */
 
     /* Clients: whom the certificate must be for, a name or an address. Names are told to the
      * server (SNI). Required, unless the context verifies nothing. */
@@ -54,15 +52,17 @@ typedef struct weir_tls {
  * Writes: buffers, others are refused with -EOPNOTSUPP (for files there is
  * weir_file_bytes_handler). They wait for a flush, and small ones of one flush share a record.
  * A promise is completed when the last byte of its write was sent, encrypted; it can be cancelled
- * until the flush. max_outbound_bytes counts what is queued encrypted, so it refuses a write
- * (WEIR_ELIMIT) that would be too much with what encryption adds, at most 2 % and a few bytes;
- * nothing of it is encrypted then. When a handler nearer to the head refuses what is encrypted, or
- * others have filled the queue meanwhile, the connection ends with that error: the other side could
- * not decrypt what comes behind the gap. Behind what was written with a promise such a handler gets
- * an empty buffer, which has that promise. A shutdown sends close_notify, which says that this is
- * really the end, and FIN. A close does that, too, and waits for the other side's close_notify, at
- * most for close_ms, before the connection goes. When its loop ends nobody waits for that, and of a
- * handler with a group of its own close_notify comes too late.
+ * until the flush. Records that were encrypted together, up to 48 KiB, are sent as one buffer, and
+ * their promises fail together (see <weir/channel.h>). max_outbound_bytes counts what is queued
+ * encrypted, so it refuses a write (WEIR_ELIMIT) that would be too much with what encryption adds,
+ * at most 2 % and a few bytes; nothing of it is encrypted then. When a handler nearer to the head
+ * refuses what is encrypted, or others have filled the queue meanwhile, the connection ends with
+ * that error: the other side could not decrypt what comes behind the gap. Behind what was written
+ * with a promise such a handler gets an empty buffer, which has that promise. A shutdown sends
+ * close_notify, which says that this is really the end, and FIN. A close does that, too, and waits
+ * for the other side's close_notify, at most for close_ms, before the connection goes. When its
+ * loop ends nobody waits for that, and of a handler with a group of its own close_notify comes too
+ * late.
  *
  * Without auto_read the handshake reads by itself, and then no more than was asked for (whoever
  * turns it off in the middle of a handshake, behind on_active, asks once); but bytes
@@ -116,12 +116,14 @@ typedef struct weir_tls_session {
     weir_tls_version version;
     const char *cipher; /* "TLS_AES_256_GCM_SHA384" */
     const char *alpn;   /* what both agreed on; NULL: nothing */
-    const char *host;   /* whom the client asked for (SNI), or verified; NULL: it did not say */
+    const char *host;   /* the name that the client asked for (SNI), without a trailing dot, or
+                           verified; NULL: none, or an address */
     bool is_server;
     bool is_resumed;
     const weir_tls_certificate *peer; /* NULL: it showed none */
 } weir_tls_session;
 
+/** The message type of TLS sessions. */
 extern WEIR_API const weir_msg_type weir_tls_session_type;
 
 /** The session inside a message, NULL when it is another. */

@@ -23,6 +23,7 @@ WEIR_BEGIN_DECLS
  */
 typedef struct weir_tls_context weir_tls_context;
 
+/** A version of TLS. */
 typedef enum weir_tls_version {
     WEIR_TLS_1_2 = 2,
     WEIR_TLS_1_3 = 3,
@@ -94,6 +95,7 @@ WEIR_API int weir_tls_context_new_server(weir_tls_context **context, const weir_
 WEIR_API int weir_tls_context_new_client(weir_tls_context **context, const weir_tls_config *config,
                                          weir_error *error);
 
+/** Takes a reference and returns the context. Thread-safe. */
 WEIR_API weir_tls_context *weir_tls_context_retain(weir_tls_context *context);
 
 /** NULL is fine. Connections keep it as long as they need it. */
@@ -123,6 +125,7 @@ typedef struct weir_tls_context_stats {
     uint64_t reloads;
 } weir_tls_context_stats;
 
+/** Copies the counters. Thread-safe. */
 WEIR_API void weir_tls_context_get_stats(const weir_tls_context *context,
                                          weir_tls_context_stats *stats);
 

@@ -39,9 +39,10 @@ WEIR_API weir_tls_context *weir_tls_hosts_find(const weir_tls_hosts *hosts, cons
 typedef void (*weir_tls_choose_fn)(weir_channel *channel, const char *host, weir_promise *promise,
                                    void *arg);
 
+/** How a context is chosen by host name. */
 typedef struct weir_tls_sni {
     weir_tls tls;          /* for the handler that follows; its context is not used */
-    weir_tls_hosts *hosts; /* one of the two; kept as long as it is needed */
+    weir_tls_hosts *hosts; /* one of the two; retained as long as the handler is there */
     weir_tls_choose_fn choose;
     void *arg;        /* of choose */
     size_t max_hello; /* bytes of a ClientHello, at most 65,536; 0: 16,384 */
@@ -50,10 +51,13 @@ typedef struct weir_tls_sni {
 /**
  * Reads the ClientHello, in however many pieces and records it comes, finds the context for the
  * name in it, and puts a weir_tls_handler in its own place. Only then the handlers behind hear
- * that the channel is active; what is written before is refused with -ENOTCONN. What is no
- * ClientHello, or none that can be understood, is refused and never goes to any context. Without
- * auto_read it reads by itself until the ClientHello is there. The argument is copied, as for
- * weir_tls_handler; handshake_ms counts from here, and an answer that comes behind it is not used.
+ * that the channel is active; what is written before is refused with -ENOTCONN. A trailing dot is
+ * removed from the name before it is looked up. A client that sends an address instead of a name
+ * (RFC 6066 forbids it) gets the same context as one that names no host. What is no ClientHello, or
+ * none that can be understood, is refused with an alert and never goes to any context. Without
+ * auto_read it reads by itself until the ClientHello is there. The argument is a weir_tls_sni; the
+ * add copies it before it returns, and `arg` of choose must outlive the channel. handshake_ms
+ * counts from here, and an answer that comes behind it is not used.
  * On the channel's loop only, as the next but one.
  */
 extern WEIR_API const weir_handler_type weir_tls_sni_handler;
@@ -67,6 +71,7 @@ typedef struct weir_tls_protocol {
     void *arg;
 } weir_tls_protocol;
 
+/** The protocols of ALPN, and the handlers of each. */
 typedef struct weir_tls_protocols {
     const weir_tls_protocol *list;
     size_t count;
@@ -74,7 +79,9 @@ typedef struct weir_tls_protocols {
 
 /** Behind a weir_tls_handler: when the handshake is done, has the protocol's `init` add handlers,
  * and leaves the pipeline. A protocol that is not in the list closes the channel with
- * -EPROTONOSUPPORT. The argument is a weir_tls_protocols, which must outlive the channel. */
+ * -EPROTONOSUPPORT. The argument is a weir_tls_protocols; the add copies it before it returns, with
+ * its list and the names in it. `arg` of a protocol must outlive the channel. At most 256
+ * protocols, each with an `init`, else the handler is rejected with -EINVAL. */
 extern WEIR_API const weir_handler_type weir_tls_protocol_handler;
 
 /* Whether at all ---------------------------------------------------------------------------------
@@ -85,9 +92,9 @@ extern WEIR_API const weir_handler_type weir_tls_protocol_handler;
  * the handlers behind hear that the channel is active, so a server that speaks first waits until
  * the client has spoken; writes before are refused with -ENOTCONN. Without auto_read it reads by
  * itself until it knows. Who says nothing for handshake_ms (0: 10 s; WEIR_OFF: he may) is refused
- * with -ETIMEDOUT, and what is left of that time is for the handshake. The argument is a weir_tls,
- * copied. Who must not be read must not be let in without TLS: look for a session before anything
- * secret is said. */
+ * with -ETIMEDOUT, and what is left of that time is for the handshake. The argument is a weir_tls;
+ * the add copies it before it returns. Who must not be read must not be let in without TLS: look
+ * for a session before anything secret is said. */
 extern WEIR_API const weir_handler_type weir_tls_optional_handler;
 
 WEIR_END_DECLS

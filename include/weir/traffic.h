@@ -68,7 +68,8 @@ WEIR_API void weir_shaper_get_stats(weir_shaper *shaper, weir_traffic_stats *sta
 /** What is shaped: each channel by itself, all with the same shaper together, or both. */
 typedef struct weir_traffic {
     weir_traffic_limits each; /* at first: weir_channel_shaper changes those of one */
-    weir_shaper *shared;      /* NULL: none */
+    weir_shaper *shared;      /* NULL: none. An object of many channels: it is not copied, and has
+                                 to live until they are closed */
 } weir_traffic;
 
 /** The shaper of a channel that has, or had, the handler below, else NULL. Borrowed; it lives as
@@ -79,11 +80,11 @@ WEIR_API weir_shaper *weir_channel_shaper(weir_channel *channel);
 #define WEIR_TRAFFIC_REASON 31
 
 /**
- * Shapes the traffic of a channel. Add it with a weir_traffic as the argument, which must outlive
- * the channel, next to the head, where there are bytes: a message counts as its weir_msg_size, and
- * a file as its length (weir_file_bytes_handler behind it makes buffers of files, which go one by
- * one). One with limits out of range cannot be added, nor one on an executor of its own. There is a
- * timer only while something waits.
+ * Shapes the traffic of a channel. Add it with a weir_traffic as the argument, which is copied,
+ * next to the head, where there are bytes: a message counts as its weir_msg_size, and a file as its
+ * length (weir_file_bytes_handler behind it makes buffers of files, which go one by one). One with
+ * limits out of range cannot be added, nor one on an executor of its own. There is a timer only
+ * while something waits.
  *
  * Reading: what was read is passed on, and when it was too much the channel stops reading until it
  * is allowed; the kernel then makes the other side wait. auto_read stays as it is. That the other

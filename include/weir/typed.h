@@ -18,7 +18,7 @@ typedef struct weir_typed {
 } weir_typed;
 
 /** Calls `on_message` for messages of the type, and passes all others on. Add it with a weir_typed
- * as the argument, which must outlive the channel; without a type and a function it cannot be
+ * as the argument, which is copied; without a type and a function it cannot be
  * added. */
 extern WEIR_API const weir_handler_type weir_typed_handler;
 

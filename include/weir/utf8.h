@@ -34,7 +34,7 @@ typedef struct weir_utf8_texts {
 
 /** Passes buffers on that are UTF-8. What is not is refused with -EILSEQ and the place of the byte
  * that does not fit, and closes the channel; so does a stream that ends inside a character. Add it
- * with a weir_utf8_texts as the argument, which must outlive the channel; or NULL: each buffer. */
+ * with a weir_utf8_texts as the argument, which is copied; or NULL: each buffer. */
 extern WEIR_API const weir_handler_type weir_utf8_handler;
 
 WEIR_END_DECLS

@@ -19,7 +19,7 @@ typedef struct weir_varint {
 } weir_varint;
 
 /** Takes buffers, gives each frame without its length as a buffer of its own, without copying. Add
- * it with a weir_varint as the argument, which must outlive the channel; one without a limit cannot
+ * it with a weir_varint as the argument, which is copied; one without a limit cannot
  * be added. A length above 32 bits is refused with -EBADMSG. */
 extern WEIR_API const weir_handler_type weir_varint_decoder;
 

@@ -7,6 +7,7 @@
 
 WEIR_BEGIN_DECLS
 
+/** The version of these headers. */
 #define WEIR_VERSION_MAJOR 0
 #define WEIR_VERSION_MINOR 1
 #define WEIR_VERSION_PATCH 0

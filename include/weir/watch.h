@@ -41,9 +41,9 @@ struct weir_watch {
 
 /** Watches a descriptor: -EINVAL for a bad argument, -EBUSY when it is started already, -ENOMEM, or
  * as weir_executor_post. What fails later is told by `stopped`: -EPERM for what cannot be waited
- * for, such as a regular file; -EBUSY when a WEIR_IO_BLOCKING loop has its one descriptor; -EEXIST
- * of WEIR_IO_EPOLL for a second watch of a descriptor on one loop, where WEIR_IO_URING tells both:
- * do not count on either. On the loop's thread these are returned. Any thread. */
+ * for, such as a regular file; -EEXIST when a watch or a channel on the loop has the descriptor,
+ * and -EBUSY when a WEIR_IO_BLOCKING loop has another one, which on the loop's thread are returned.
+ * Any thread. */
 WEIR_API int weir_watch_start(weir_watch *watch, weir_loop *loop, int fd, unsigned events);
 
 /** Waits for something else from now on. On the loop's thread: -EPERM elsewhere. -EINVAL when it is

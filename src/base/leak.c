@@ -27,6 +27,7 @@
 typedef struct leak_record {
     const weir_msg *msg;
     const weir_msg_type *type;
+    uint64_t serial; /* counts all that were ever recorded */
     bool is_live;
     uint32_t next_dead;
     int frame_count;
@@ -38,6 +39,7 @@ _Atomic(int) weir__leak_mode = WEIR__LEAK_UNREAD;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static leak_record *table; /* record n stands at table[n - 1] */
 static uint32_t table_count, table_room;
+static uint64_t next_serial;
 static uint32_t first_dead, last_dead, dead_count; /* reused first in, first out */
 
 static int mode_from_environment(void)
@@ -113,7 +115,9 @@ WEIR__BESIDE void weir__leak_record(weir_msg *msg)
     uint32_t track = take_record();
     if (track != 0) {
         leak_record *record = &table[track - 1];
-        *record = (leak_record){ .msg = msg, .type = msg->type, .is_live = true };
+        *record = (leak_record){
+            .msg = msg, .type = msg->type, .serial = next_serial++, .is_live = true
+        };
         record->frame_count = count;
         memcpy(record->frames, frames + SKIPPED_FRAMES, (size_t)count * sizeof *frames);
     }
@@ -167,14 +171,40 @@ static int compare_counts(const void *a, const void *b)
     return left->count > right->count ? -1 : left->count < right->count;
 }
 
+uint64_t weir__leak_next_serial(void)
+{
+    pthread_mutex_lock(&table_lock);
+    uint64_t serial = next_serial;
+    pthread_mutex_unlock(&table_lock);
+    return serial;
+}
+
+bool weir__leak_is_since(const weir_msg *msg, uint64_t first)
+{
+    pthread_mutex_lock(&table_lock);
+    bool is_since = msg->track != 0 && table[msg->track - 1].serial >= first;
+    pthread_mutex_unlock(&table_lock);
+    return is_since;
+}
+
+size_t weir__leak_count_since(uint64_t first)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&table_lock);
+    for (uint32_t i = 0; i < table_count; i++)
+        count += table[i].is_live && table[i].serial >= first;
+    pthread_mutex_unlock(&table_lock);
+    return count;
+}
+
 /* A copy of the live records, so that `fn` runs without the lock and may release what it sees. */
-static leak_record *copy_live(size_t *count)
+static leak_record *copy_live(uint64_t first, size_t *count)
 {
     *count = 0;
     pthread_mutex_lock(&table_lock);
     leak_record *live = malloc((table_count > 0 ? table_count : 1) * sizeof *live);
     for (uint32_t i = 0; live != NULL && i < table_count; i++) {
-        if (table[i].is_live)
+        if (table[i].is_live && table[i].serial >= first)
             live[(*count)++] = table[i];
     }
     pthread_mutex_unlock(&table_lock);
@@ -190,8 +220,13 @@ static void log_leak(void *arg, const weir_leak *leak)
 
 size_t weir_leak_report(weir_leak_fn fn, void *arg)
 {
+    return weir__leak_report_since(0, fn, arg);
+}
+
+size_t weir__leak_report_since(uint64_t first, weir_leak_fn fn, void *arg)
+{
     size_t count;
-    leak_record *live = copy_live(&count);
+    leak_record *live = copy_live(first, &count);
     leak_group *groups = malloc((count > 0 ? count : 1) * sizeof *groups);
     size_t group_count = 0;
     if (live != NULL && groups != NULL) {

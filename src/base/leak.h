@@ -17,6 +17,13 @@ extern _Atomic(int) weir__leak_mode;
 void weir__leak_record(weir_msg *msg);
 void weir__leak_forget(uint32_t track);
 
+/* Records have serial numbers: that of the next one, how many messages are alive that have this or
+ * a later one, whether a message has, and weir_leak_report for those alone. */
+uint64_t weir__leak_next_serial(void);
+size_t weir__leak_count_since(uint64_t first);
+bool weir__leak_is_since(const weir_msg *msg, uint64_t first);
+size_t weir__leak_report_since(uint64_t first, weir_leak_fn fn, void *arg);
+
 static inline bool weir__leak_is_on(void)
 {
     return __builtin_expect(

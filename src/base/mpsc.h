@@ -114,8 +114,8 @@ static inline weir_mpsc_node *weir__mpsc_pop(weir_mpsc *queue)
     return weir__mpsc_pop_taken(queue);
 }
 
-/* Consumer only, and slow. Takes a node out that is in the queue. */
-static inline void weir__mpsc_remove(weir_mpsc *queue, weir_mpsc_node *node)
+/* Consumer only, and slow. Removes a node; false if it is not in the queue. */
+static inline bool weir__mpsc_remove(weir_mpsc *queue, weir_mpsc_node *node)
 {
     weir_mpsc_node *before = NULL;
     weir__mpsc_take(queue);
@@ -126,8 +126,9 @@ static inline void weir__mpsc_remove(weir_mpsc *queue, weir_mpsc_node *node)
         if (queue->last == node)
             queue->last = before;
         queue->taken--;
-        return;
+        return true;
     }
+    return false;
 }
 
 /* Consumer only. Takes out a node that it has appended, and that `before` was in front of. When

@@ -23,8 +23,22 @@
 
 #if WEIR__HAS_FEATURE(memory_sanitizer)
 #define WEIR__HAS_MSAN 1
+#include <sanitizer/msan_interface.h>
 #else
 #define WEIR__HAS_MSAN 0
 #endif
+
+#include <stddef.h>
+
+/* The kernel has written to memory in a call that the memory sanitizer does not know. */
+static inline void weir__note_written(const void *bytes, size_t length)
+{
+#if WEIR__HAS_MSAN
+    __msan_unpoison(bytes, length);
+#else
+    (void)bytes;
+    (void)length;
+#endif
+}
 
 #endif

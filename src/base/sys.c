@@ -386,6 +386,16 @@ static int sys_pread(weir_sys *sys, int fd, void *to, size_t length, uint64_t of
     return result_of(pread(fd, to, cut(length), (off_t)offset));
 }
 
+static int sys_pread_cached(weir_sys *sys, int fd, void *to, size_t length, uint64_t offset)
+{
+    (void)sys;
+    FAULT("pread_cached", &length);
+    struct iovec part = { to, cut(length) };
+    int code = result_of(preadv2(fd, &part, 1, (off_t)offset, RWF_NOWAIT));
+    weir__note_written(to, code > 0 ? (size_t)code : 0);
+    return code;
+}
+
 /* These two know no MSG_NOSIGNAL. weir's own threads have SIGPIPE blocked anyway; for others, who
  * step a group by hand, it is kept from them while the call is made. */
 static _Thread_local bool has_signals_blocked;
@@ -583,6 +593,7 @@ weir_sys *weir__sys_linux(void)
         .lstat = sys_lstat,
         .unlink = sys_unlink,
         .pread = sys_pread,
+        .pread_cached = sys_pread_cached,
         .sendfile = sys_sendfile,
         .pipe = sys_pipe,
         .splice = sys_splice,

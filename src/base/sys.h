@@ -82,6 +82,9 @@ struct weir_sys {
     int (*lstat)(weir_sys *sys, const char *path, struct stat *facts);
     int (*unlink)(weir_sys *sys, const char *path);
     int (*pread)(weir_sys *sys, int fd, void *to, size_t length, uint64_t offset);
+    /* The same for bytes in the page cache: preadv2 with RWF_NOWAIT. -EAGAIN: they are on the disk;
+     * -EOPNOTSUPP: the file system cannot tell. 0 is no sure EOF (Linux 5.9 and 5.10). */
+    int (*pread_cached)(weir_sys *sys, int fd, void *to, size_t length, uint64_t offset);
     int (*sendfile)(weir_sys *sys, int to, int from, uint64_t offset, size_t length);
     int (*pipe)(weir_sys *sys, int ends[2]); /* non-blocking, too */
     int (*splice)(weir_sys *sys, int from, int to, size_t length, unsigned flags);

@@ -3,7 +3,6 @@
  * workers. */
 #include "bootstrap/server.h"
 
-#include "base/alloc.h"
 #include "channel/channel.h"
 
 #include <weir/accepted.h>
@@ -30,43 +29,6 @@ static int set_attrs(weir_channel *channel, const weir_attr_value *attrs, size_t
     return code;
 }
 
-/* A connection within the process, which its listener does not count. */
-typedef struct local_child {
-    weir_listener on_closed;
-    weir_server *server; /* a reference */
-} local_child;
-
-static void local_child_closed(weir_listener *listener, weir_future *future)
-{
-    local_child *self = WEIR_CONTAINER(listener, local_child, on_closed);
-    weir_server *server = self->server;
-    (void)future;
-    pthread_mutex_lock(&server->lock);
-    server->uncounted--;
-    pthread_mutex_unlock(&server->lock);
-    weir__free(self);
-    weir_server_release(server);
-}
-
-/* So that a drain knows of it wherever it is. */
-static int count_child(weir_server *server, weir_channel *child)
-{
-    weir_listener_stats stats;
-    if (weir_channel_listener_stats(child->parent, &stats) == 0)
-        return 0; /* by the listener */
-    weir_future *closed = weir_channel_closed(child);
-    local_child *self = closed != NULL ? weir__alloc(sizeof *self) : NULL;
-    if (self == NULL)
-        return -ENOMEM;
-    self->server = weir_server_retain(server);
-    self->on_closed.done = local_child_closed;
-    pthread_mutex_lock(&server->lock);
-    server->uncounted++;
-    pthread_mutex_unlock(&server->lock);
-    weir_future_listen(closed, &self->on_closed);
-    return 0;
-}
-
 static int init_child(weir_channel *child, void *arg)
 {
     const weir_server_config *config = &((weir_server *)arg)->config;
@@ -78,8 +40,6 @@ static void take_in(weir_ctx *ctx, weir_server *server, weir_channel *child)
 {
     const weir_server_config *config = &server->config;
     int code = set_attrs(child, config->child_attrs, config->child_attr_count);
-    if (code == 0)
-        code = count_child(server, child);
     if (code == 0)
         code = weir_pipeline_add_initializer(weir_channel_pipeline(child), init_child, server);
     if (code < 0) {
@@ -113,7 +73,8 @@ static int init_listener(weir_channel *listener, void *arg)
 {
     weir_server *server = arg;
     const weir_server_config *config = &server->config;
-    int code = config->init != NULL ? config->init(listener, config->arg) : 0;
+    int code = config->init != NULL ? weir__channel_init_by(listener, config->init, config->arg)
+                                    : 0;
     if (code >= 0)
         code = weir_pipeline_add_last(weir_channel_pipeline(listener), NULL, &acceptor_type,
                                       server);

@@ -43,7 +43,7 @@ void weir__client_free_copy(weir_client_config *config)
 static int init_planned(weir_channel *channel, void *arg)
 {
     weir_client_plan *plan = arg;
-    plan->init_code = plan->init(channel, plan->init_arg);
+    plan->init_code = weir__channel_init_by(channel, plan->init, plan->init_arg);
     return plan->init_code;
 }
 

@@ -77,6 +77,7 @@ static void on_closed(weir_listener *listener, weir_future *future)
     weir_connection *self = WEIR_CONTAINER(listener, weir_connection, on_closed);
     weir_connection_pool *pool = self->pool;
     (void)future;
+    weir_ctx_cancel(&self->channel->pipeline.head, &self->finish_timer);
     weir__connection_pool_lock(pool);
     weir_channel *channel = self->channel;
     self->channel = NULL;
@@ -93,7 +94,7 @@ static void on_closed(weir_listener *listener, weir_future *future)
 
 /* What can be done for those who wait. */
 typedef struct step {
-    enum { NOTHING, CLOSE, CHECK, LEND, CONNECT } what;
+    enum { NOTHING, CLOSE, FINISH, CHECK, LEND, CONNECT } what;
     weir_connection *of;
     weir_channel *channel; /* a reference */
     weir_promise *promise; /* a reference: who gets it */
@@ -119,12 +120,40 @@ static step lend(weir_connection *self)
     return lent;
 }
 
+static bool is_open(const weir_connection *self)
+{
+    const weir_channel *channel = self->channel;
+    return weir_channel_is_active(channel) && !weir_channel_is_input_closed(channel) &&
+           !weir_channel_is_output_closed(channel) && !weir__channel_is_end_requested(channel);
+}
+
+/* Whether the next borrower can read and write at once, with nothing of the last one before it. */
+static bool is_clean(const weir_connection *self)
+{
+    const weir_channel *channel = self->channel;
+    return is_open(self) && weir_channel_is_writable(channel) &&
+           weir__channel_pending_bytes(channel) == 0 && channel->pauses == 0 &&
+           channel->is_auto_read == self->is_auto_read;
+}
+
+/* Output that the channel has accepted is still sent, unless the pool is closed. */
+static step discard(weir_connection *self)
+{
+    bool has_to_be_quick = self->pool->is_closed || !weir_channel_is_active(self->channel);
+    step discarded = make_step(self, WEIR__CLOSING);
+    discarded.what = has_to_be_quick ? CLOSE : FINISH;
+    if (!has_to_be_quick) {
+        weir__list_push_back(&self->pool->finishing, &self->node);
+        retain(self); /* for the call of begin_finish */
+    }
+    return discarded;
+}
+
 static step use_idle(weir_connection *self)
 {
     step used;
-    if (!weir_channel_is_active(self->channel)) {
-        used = make_step(self, WEIR__CLOSING);
-        used.what = CLOSE;
+    if (!is_clean(self)) {
+        used = discard(self);
     } else if (self->pool->check != NULL) {
         used = make_step(self, WEIR__CHECKING);
         used.what = CHECK;
@@ -153,14 +182,10 @@ static step next_step(weir_connection_pool *pool)
 /* The borrower has no more to do with it: what becomes of it, under the lock. */
 static step end_loan(weir_connection *self)
 {
-    step end = { .what = NOTHING };
-    if (!self->pool->is_closed && weir_channel_is_active(self->channel)) {
-        set_idle(self);
-    } else {
-        end = make_step(self, WEIR__CLOSING);
-        end.what = CLOSE;
-    }
-    return end;
+    if (self->pool->is_closed || !is_clean(self))
+        return discard(self);
+    set_idle(self);
+    return (step){ .what = NOTHING };
 }
 
 static void take_step(weir_connection_pool *pool, step *next);
@@ -190,6 +215,7 @@ static void do_lend(step *lent)
     weir_promise_release(lent->promise);
 }
 
+static void begin_finish(step *finished);
 static void begin_check(step *checked);
 static void begin_connect(weir_connection_pool *pool);
 
@@ -198,6 +224,9 @@ static void take_step(weir_connection_pool *pool, step *next)
     switch (next->what) {
     case CLOSE:
         weir_channel_close(next->channel, NULL);
+        break;
+    case FINISH:
+        begin_finish(next);
         break;
     case CHECK:
         begin_check(next);
@@ -233,11 +262,52 @@ void weir__connection_pool_pump(weir_connection_pool *pool)
  * lock. */
 static step offer(weir_connection *self)
 {
-    if (!self->pool->is_closed && weir_channel_is_active(self->channel))
-        return lend(self);
-    step closed = make_step(self, WEIR__CLOSING);
-    closed.what = CLOSE;
-    return closed;
+    return self->pool->is_closed || !is_open(self) ? discard(self) : lend(self);
+}
+
+/* Finishing ------------------------------------------------------------------------------------ */
+
+/* weir_channel_finish has no time limit while it sends. A peer that reads slowly may take as long
+ * as it needs; a peer that reads nothing would keep the place for ever. */
+static void finish_timer_fire(weir_ctx_timer *timer, weir_ctx *head)
+{
+    weir_connection *self = WEIR_CONTAINER(timer, weir_connection, finish_timer);
+    weir_channel *channel = weir_ctx_channel(head);
+    uint64_t sent = weir__channel_sent_bytes(channel);
+    bool has_progress = sent != self->sent_before;
+    if (channel->is_output_shut || weir__channel_is_closing(channel))
+        return; /* from here on WEIR_OPTION_LINGER_MS is the limit */
+    self->sent_before = sent;
+    if (!has_progress || weir_ctx_schedule(head, timer, self->pool->finish_timeout_ns) < 0)
+        weir__channel_close_now(channel, NULL);
+}
+
+/* On the loop, after the finish. The timer is the head's, so it moves with the channel; on_closed
+ * cancels it. */
+static void start_finish_timer(weir_home *home, weir_call *call)
+{
+    weir_connection *self = WEIR_CONTAINER(call, weir_connection, finishing);
+    weir_channel *channel = weir__channel_at(home);
+    weir_ctx *head = &channel->pipeline.head;
+    if (!weir__channel_is_closing(channel)) {
+        self->sent_before = weir__channel_sent_bytes(channel);
+        self->finish_timer.fire = finish_timer_fire;
+        if (weir_ctx_schedule(head, &self->finish_timer, self->pool->finish_timeout_ns) < 0)
+            weir__channel_close_now(channel, NULL);
+    }
+    release(self);
+}
+
+static void begin_finish(step *finished)
+{
+    weir_connection *self = finished->of;
+    weir_channel_finish(finished->channel, NULL);
+    if (self->pool->finish_timeout_ns > 0) {
+        self->finishing.run = start_finish_timer;
+        weir__inbox_push(finished->channel, &self->finishing);
+    } else {
+        release(self);
+    }
 }
 
 /* Checking ------------------------------------------------------------------------------------- */
@@ -327,6 +397,7 @@ static int settle_in(weir_connection *self, weir_channel *channel)
     weir_connection_pool *pool = self->pool;
     weir__connection_pool_lock(pool);
     self->channel = weir_channel_retain(channel);
+    self->is_auto_read = channel->is_auto_read;
     pool->stats.created++;
     step next = offer(self);
     weir__connection_pool_unlock(pool);
@@ -395,12 +466,12 @@ static void begin_connect(weir_connection_pool *pool)
 
 /* Giving back ---------------------------------------------------------------------------------- */
 
-static void on_returned(weir_channel *channel, weir_call *call)
+static void on_returned(weir_home *home, weir_call *call)
 {
     weir_connection *self = WEIR_CONTAINER(call, weir_connection, returned);
     weir_connection_pool *pool = self->pool;
     step next = { .what = NOTHING };
-    (void)channel;
+    (void)home;
     weir__connection_pool_lock(pool);
     if (self->state == WEIR__RETURNING)
         next = end_loan(self);
@@ -454,18 +525,18 @@ weir_channel *weir__connection_begin_close(weir_connection *self)
     return weir_channel_retain(self->channel);
 }
 
-bool weir__connection_close_idle(weir_connection_pool *pool)
+bool weir__connection_close_first(weir_connection_pool *pool, weir_list *list)
 {
     step closed = { .what = NOTHING };
     weir__connection_pool_lock(pool);
-    weir_connection *idle = first_of(&pool->idle);
-    if (idle != NULL) {
-        closed = make_step(idle, WEIR__CLOSING);
+    weir_connection *first = first_of(list);
+    if (first != NULL) {
+        closed = make_step(first, WEIR__CLOSING); /* which removes it from the list */
         closed.what = CLOSE;
     }
     weir__connection_pool_unlock(pool);
     take_step(pool, &closed);
-    return idle != NULL;
+    return first != NULL;
 }
 
 bool weir__connection_cancel(weir_connection_pool *pool)

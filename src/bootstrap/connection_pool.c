@@ -10,6 +10,7 @@
 #define DEFAULT_MAX 16
 #define DEFAULT_MAX_PENDING 1024
 #define DEFAULT_ACQUIRE_TIMEOUT_MS 30000
+#define DEFAULT_FINISH_TIMEOUT_MS 10000
 
 /* Counting ------------------------------------------------------------------------------------- */
 
@@ -108,7 +109,7 @@ void weir_connection_pool_acquire(weir_connection_pool *pool, weir_promise *prom
     if (self != NULL) {
         *self = (weir_waiter){ .pool = weir__connection_pool_hold(pool),
                                .promise = weir_promise_retain(promise) };
-        self->on_promise.done = on_promise;
+        self->on_promise = (weir_listener){ .done = on_promise, .dropped = on_promise };
         weir__connection_pool_lock(pool);
         code = join_line(pool, self);
         weir__connection_pool_unlock(pool);
@@ -150,7 +151,8 @@ void weir_connection_pool_close(weir_connection_pool *pool, weir_promise *promis
     weir__connection_pool_fail_all(pool, WEIR_ECLOSED);
     weir_timer_cancel(&pool->patience.timer);
     weir_timer_cancel(&pool->boredom.timer);
-    while (weir__connection_close_idle(pool) || weir__connection_cancel(pool))
+    while (weir__connection_close_first(pool, &pool->idle) ||
+           weir__connection_close_first(pool, &pool->finishing) || weir__connection_cancel(pool))
         continue;
     weir__connection_pool_tell_if_over(pool);
     weir__connection_pool_let_go(pool);
@@ -184,6 +186,8 @@ static int check_config(const weir_connection_pool_config *config, const char *a
         return refuse(error, "acquire_timeout_ms", config->acquire_timeout_ms);
     if (config->idle_timeout_ms < 0)
         return refuse(error, "idle_timeout_ms", config->idle_timeout_ms);
+    if (config->finish_timeout_ms < 0 && config->finish_timeout_ms != WEIR_OFF)
+        return refuse(error, "finish_timeout_ms", config->finish_timeout_ms);
     return weir__client_check(&config->client, address, error);
 }
 
@@ -230,6 +234,8 @@ int weir_connection_pool_new(weir_connection_pool **out, const weir_connection_p
     int pending = with_default(config->max_pending, DEFAULT_MAX_PENDING);
     pool->max = (size_t)with_default(config->max, DEFAULT_MAX);
     pool->max_pending = pending > 0 ? (size_t)pending : 0;
+    int finish_ms = with_default(config->finish_timeout_ms, DEFAULT_FINISH_TIMEOUT_MS);
+    pool->finish_timeout_ns = finish_ms > 0 ? WEIR_MS(finish_ms) : 0;
     pool->check = config->check;
     pool->check_arg = config->check_arg;
     pool->executor = executor_of(config->client.group);
@@ -239,6 +245,7 @@ int weir_connection_pool_new(weir_connection_pool **out, const weir_connection_p
     weir__list_init(&pool->line);
     weir__list_init(&pool->idle);
     weir__list_init(&pool->connecting);
+    weir__list_init(&pool->finishing);
     *out = pool;
     return 0;
 }

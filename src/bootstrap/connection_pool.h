@@ -42,13 +42,16 @@ typedef struct weir_connection {
     weir_connection_pool *pool; /* its memory is held */
     weir_promise *connected;    /* while it connects */
     weir_listener on_connected, on_checked, on_closed;
-    weir_call returned;
+    weir_call returned, finishing;
+    weir_ctx_timer finish_timer; /* on the loop, as is sent_before */
+    uint64_t sent_before;        /* bytes, when the timer was started */
 
     /* Under the pool's lock. */
     weir_connection_state state;
     weir_channel *channel; /* from then on until it is closed */
-    weir_list_node node;   /* while it is idle, or connects */
+    weir_list_node node;   /* while it is idle, connects, or is finishing */
     int64_t idle_since_ns;
+    bool is_auto_read; /* as it was before the first loan */
 } weir_connection;
 
 /* Goes when its promise is complete, and knows that from its listener. */
@@ -76,6 +79,7 @@ struct weir_connection_pool {
     size_t max, max_pending;
     weir_connection_check_fn check;
     void *check_arg;
+    int64_t finish_timeout_ns;         /* 0: no limit */
     weir_executor *executor;           /* of the time limits */
     weir_time_limit patience, boredom; /* of those who wait, of idle connections */
 
@@ -83,6 +87,7 @@ struct weir_connection_pool {
     weir_list line;       /* waiters, the first one first */
     weir_list idle;       /* connections, the last one first */
     weir_list connecting;
+    weir_list finishing; /* CLOSING, but they still send */
     weir_connection_pool_stats stats;
     bool is_closed;
     weir_promise_list on_closed;
@@ -130,8 +135,9 @@ void weir__connection_pool_tell_if_over(weir_connection_pool *pool);
  * reference. */
 weir_channel *weir__connection_begin_close(weir_connection *self);
 
-/* Closes an idle connection, or gives up one that is not there yet: false when there is none. */
-bool weir__connection_close_idle(weir_connection_pool *pool);
+/* Closes the first connection of a list of the pool, idle or finishing; cancels the first one that
+ * is connecting. Both return false if there is none. */
+bool weir__connection_close_first(weir_connection_pool *pool, weir_list *list);
 bool weir__connection_cancel(weir_connection_pool *pool);
 
 /* How long things may take: connection_time.c. Armed when somebody has begun to wait. */

@@ -3,6 +3,7 @@
 #include "bootstrap/client.h"
 
 #include "base/alloc.h"
+#include "bootstrap/names.h"
 #include "bootstrap/race.h"
 #include "exec/per_channel.h"
 #include "loop/loop.h"
@@ -18,7 +19,9 @@
  *                    everything else is cancelled
  *   settle           and when nothing is under way any more, that is told
  *
- * All of it is the loop's, from `start` on, but for `on_promise`.
+ * All of it is the loop's, from `start` on, but for `on_promise`. The promises that bring something
+ * back are bound to the loop, not to the channel, which may move to another before it is connected.
+ * When the loop terminates first, the caller's promise fails (`abandon`) and they only free.
  */
 typedef struct connector {
     weir_client_plan plan;
@@ -26,23 +29,24 @@ typedef struct connector {
     char *text;
     weir_executor *executor;
     weir_loop *loop;
-    _Atomic(int) parts;    /* of the two that have to be over: the loop's, and the promise's */
+    _Atomic(int) parts;    /* that have to be over: the loop's, and each listener and attempt */
     weir_promise *promise; /* the caller's; NULL: nobody wants to know */
-    weir_promise *end;     /* told on the loop, when the promise is complete or would be */
+    weir_promise *end;     /* completed on the loop, when the promise is complete or would be */
     weir_promise *lookup;
+    weir_promise *rest; /* of the addresses, if some may follow; NULL: not */
     weir_task start;
     weir_resident resident;
-    weir_listener on_promise, on_end, on_resolved, on_registered;
+    weir_listener on_promise, on_end, on_resolved, on_rest, on_registered;
     weir_notice after_news; /* of the channel */
     weir_timer deadline;
     weir_race race;
 
     weir_channel *channel; /* of the one that has won */
     bool is_asking;        /* for the addresses */
+    bool is_asking_more;   /* for the rest of them */
     bool is_entering;      /* the channel comes to the loop, and is told so */
     bool is_concluded;
     bool is_told;
-    bool is_end_heard; /* on_end was called */
     int failure;
 } connector;
 
@@ -53,6 +57,7 @@ static void destroy(connector *self)
     weir_promise_release(self->promise);
     weir_promise_release(self->end);
     weir_promise_release(self->lookup);
+    weir_promise_release(self->rest);
     weir_channel_release(self->channel);
     weir__client_free_copy(&self->plan.config);
     weir__race_free(&self->race);
@@ -61,6 +66,11 @@ static void destroy(connector *self)
 }
 
 /* The end -------------------------------------------------------------------------------------- */
+
+static void begin_part(connector *self)
+{
+    atomic_fetch_add_explicit(&self->parts, 1, memory_order_relaxed);
+}
 
 static void end_part(connector *self)
 {
@@ -78,6 +88,8 @@ static void conclude(connector *self, int failure)
     weir_timer_cancel(&self->deadline);
     if (self->is_asking)
         weir_future_cancel(weir_promise_future(self->lookup));
+    if (self->is_asking_more)
+        weir_future_cancel(weir_promise_future(self->rest));
     weir__race_stop(&self->race);
     if (self->channel != NULL && failure < 0)
         weir_channel_close(self->channel, NULL);
@@ -103,18 +115,22 @@ static void tell(connector *self)
     weir_channel_release(channel);
 }
 
-/* Tells, once nothing is under way any more; and when nobody can call back, goes. */
+static void finish(connector *self)
+{
+    tell(self);
+    weir_promise_set(self->end, 0);
+    end_part(self);
+}
+
+/* Completes the promise, once nothing is under way any more. */
 static void settle(connector *self)
 {
-    if (!self->is_concluded || self->race.running > 0 || self->is_asking || self->is_entering)
+    if (!self->is_concluded || self->is_told || self->race.running > 0 || self->is_asking ||
+        self->is_asking_more || self->is_entering)
         return;
     if (weir__list_is_linked(&self->resident.node))
         weir__loop_remove(self->loop, &self->resident);
-    tell(self);
-    if (self->is_end_heard)
-        end_part(self);
-    else
-        weir_promise_set(self->end, 0);
+    finish(self);
 }
 
 /* The promise is complete, by settle, or because somebody has cancelled it. Any thread. */
@@ -131,11 +147,14 @@ static void on_end(weir_listener *listener, weir_future *future)
 {
     connector *self = WEIR_CONTAINER(listener, connector, on_end);
     (void)future;
-    self->is_end_heard = true;
-    if (self->is_told)
-        end_part(self);
-    else
-        conclude(self, -ECANCELED);
+    conclude(self, -ECANCELED);
+    end_part(self);
+}
+
+static void on_end_dropped(weir_listener *listener, weir_future *future)
+{
+    (void)future;
+    end_part(WEIR_CONTAINER(listener, connector, on_end));
 }
 
 static int on_deadline(weir_timer *timer)
@@ -149,7 +168,15 @@ static void evict(weir_resident *resident)
     conclude(WEIR_CONTAINER(resident, connector, resident), WEIR_ESHUTDOWN);
 }
 
-static const weir_resident_type resident_type = { .evict = evict };
+/* The loop ends though something is still under way. */
+static void abandon(weir_resident *resident)
+{
+    connector *self = WEIR_CONTAINER(resident, connector, resident);
+    if (!self->is_told)
+        finish(self);
+}
+
+static const weir_resident_type resident_type = { .evict = evict, .abandon = abandon };
 
 /* The channel ---------------------------------------------------------------------------------- */
 
@@ -158,6 +185,7 @@ static void on_entered(weir_notice *notice)
     connector *self = WEIR_CONTAINER(notice, connector, after_news);
     self->is_entering = false;
     settle(self);
+    end_part(self);
 }
 
 /* That it is active is what the channel is told next; who waits for the promise shall find it so.
@@ -165,6 +193,7 @@ static void on_entered(weir_notice *notice)
 static void wait_for_news(connector *self)
 {
     self->is_entering = true;
+    begin_part(self);
     self->after_news.run = on_entered;
     weir__notice_queue(&self->after_news);
 }
@@ -175,17 +204,27 @@ static void on_registered(weir_listener *listener, weir_future *future)
     int code = weir_future_code(future);
     if (self->failure == 0)
         self->failure = self->plan.init_code < 0 ? self->plan.init_code : code;
-    wait_for_news(self);
+    if (!self->is_told)
+        wait_for_news(self);
+    end_part(self);
 }
 
-/* Its loop is this one; the end of that is told. */
+static void on_registered_dropped(weir_listener *listener, weir_future *future)
+{
+    (void)future;
+    end_part(WEIR_CONTAINER(listener, connector, on_registered));
+}
+
+/* Registers it with this loop. */
 static int enter(connector *self, weir_channel *channel)
 {
-    weir_promise *promise = weir_channel_promise(channel);
+    weir_promise *promise = weir_promise_new(self->executor);
     if (promise == NULL)
         return -ENOMEM;
     self->is_entering = true;
-    self->on_registered.done = on_registered;
+    self->on_registered = (weir_listener){ .done = on_registered,
+                                           .dropped = on_registered_dropped };
+    begin_part(self);
     weir_future_listen(weir_promise_future(promise), &self->on_registered);
     weir_channel_register(channel, self->executor, promise);
     weir_promise_release(promise);
@@ -215,19 +254,51 @@ static void on_quiet(weir_race *race)
     settle(WEIR_CONTAINER(race, connector, race));
 }
 
+static void retain_race(weir_race *race)
+{
+    begin_part(WEIR_CONTAINER(race, connector, race));
+}
+
+static void release_race(weir_race *race)
+{
+    end_part(WEIR_CONTAINER(race, connector, race));
+}
+
 static void on_resolved(weir_listener *listener, weir_future *future)
 {
     connector *self = WEIR_CONTAINER(listener, connector, on_resolved);
     int code = weir_future_code(future);
     self->is_asking = false;
-    if (self->is_concluded) {
-        settle(self);
-        return;
-    }
-    if (code == 0)
-        code = weir__race_begin(&self->race, weir_future_value(future));
+    if (code == 0 && !self->is_concluded)
+        code = weir__race_begin(&self->race, weir_future_value(future), self->is_asking_more);
     if (code < 0)
         conclude(self, code);
+    settle(self);
+    end_part(self);
+}
+
+static void on_resolved_dropped(weir_listener *listener, weir_future *future)
+{
+    (void)future;
+    end_part(WEIR_CONTAINER(listener, connector, on_resolved));
+}
+
+/* The addresses of the other family; or there are none, for whatever reason. */
+static void on_rest(weir_listener *listener, weir_future *future)
+{
+    connector *self = WEIR_CONTAINER(listener, connector, on_rest);
+    self->is_asking_more = false;
+    if (!self->is_concluded && !self->is_asking)
+        weir__race_add(&self->race,
+                       weir_future_code(future) == 0 ? weir_future_value(future) : NULL);
+    settle(self);
+    end_part(self);
+}
+
+static void on_rest_dropped(weir_listener *listener, weir_future *future)
+{
+    (void)future;
+    end_part(WEIR_CONTAINER(listener, connector, on_rest));
 }
 
 /* Starting ------------------------------------------------------------------------------------- */
@@ -244,12 +315,19 @@ static int start(weir_task *task)
     self->loop = weir_executor_loop(self->executor);
     self->race.loop = self->loop;
     self->resident.type = &resident_type;
+    begin_part(self); /* of on_end, and of on_resolved */
+    begin_part(self);
     weir_future_listen(weir_promise_future(self->end), &self->on_end);
     int code = weir__loop_add(self->loop, &self->resident);
     if (code == 0 && self->plan.config.connect_timeout_ms > 0)
         code = limit_time(self, WEIR_MS(self->plan.config.connect_timeout_ms));
     self->is_asking = true;
+    self->is_asking_more = self->rest != NULL;
     weir_future_listen(weir_promise_future(self->lookup), &self->on_resolved);
+    if (self->rest != NULL) {
+        begin_part(self);
+        weir_future_listen(weir_promise_future(self->rest), &self->on_rest);
+    }
     if (code < 0)
         conclude(self, code);
     return 0;
@@ -260,6 +338,8 @@ static void start_dropped(weir_task *task)
 {
     connector *self = WEIR_CONTAINER(task, connector, start);
     weir_future_cancel(weir_promise_future(self->lookup));
+    if (self->rest != NULL)
+        weir_future_cancel(weir_promise_future(self->rest));
     weir__promise_end(self->promise, WEIR_ESHUTDOWN);
     weir_promise_set(self->end, WEIR_ESHUTDOWN);
     end_part(self);
@@ -275,14 +355,17 @@ static connector *make(const weir_client_config *config, const char *text, weir_
     self->executor = executor;
     self->end = weir_promise_new(executor);
     self->lookup = weir_promise_new(executor);
-    self->on_promise.done = on_promise;
-    self->on_end.done = on_end;
-    self->on_resolved.done = on_resolved;
+    self->on_promise = (weir_listener){ .done = on_promise, .dropped = on_promise };
+    self->on_end = (weir_listener){ .done = on_end, .dropped = on_end_dropped };
+    self->on_resolved = (weir_listener){ .done = on_resolved, .dropped = on_resolved_dropped };
+    self->on_rest = (weir_listener){ .done = on_rest, .dropped = on_rest_dropped };
     self->deadline.fire = on_deadline;
     self->race = (weir_race){ .plan = &self->plan, .text = self->text, .local = &self->local };
     self->race.won = on_won;
     self->race.lost = on_lost;
     self->race.quiet = on_quiet;
+    self->race.retain = retain_race;
+    self->race.release = release_race;
     self->start = (weir_task){ .run = start, .dropped = start_dropped };
     if (has_memory && self->text != NULL && self->end != NULL && self->lookup != NULL)
         return self;
@@ -303,6 +386,7 @@ static int give_up(connector *self, int code)
 {
     weir_promise_set(self->end, code);
     weir_promise_set(self->lookup, code);
+    weir__promise_end(self->rest, code);
     give_loop_back(&self->plan.config, self->executor);
     destroy(self);
     return code;
@@ -352,7 +436,10 @@ int weir__connector_start(const weir_client_config *config, const char *text, we
         return weir_error_set(error, -ENOMEM, "client", "no memory to connect to %s", text);
     }
     self->local = local;
-    code = weir_resolve(config->group, config->resolver, text, self->lookup, error);
+    weir_name_query query = { .group = config->group,
+                              .promise = self->lookup,
+                              .rest = &self->rest };
+    code = weir__resolve(config->resolver, text, &query, error);
     if (code < 0)
         return give_up(self, code);
     code = hand_over(self, promise);

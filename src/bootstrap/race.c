@@ -116,7 +116,7 @@ static void end_attempt(weir_race *self, weir_attempt *at, int code)
     self->quiet(self);
 }
 
-static void on_attempt(weir_io_op *op, const weir_io_result *result)
+static void complete_attempt(weir_io_op *op, const weir_io_result *result)
 {
     weir_attempt *at = WEIR_CONTAINER(op, weir_attempt, op);
     weir_race *self = at->race;
@@ -128,6 +128,13 @@ static void on_attempt(weir_io_op *op, const weir_io_result *result)
     }
     close_attempt(self, at);
     end_attempt(self, at, code);
+}
+
+static void on_attempt(weir_io_op *op, const weir_io_result *result)
+{
+    weir_race *self = WEIR_CONTAINER(op, weir_attempt, op)->race;
+    complete_attempt(op, result);
+    self->release(self);
 }
 
 static int set_socket_options(const weir_race *self, int fd, int family)
@@ -198,7 +205,16 @@ static int begin_attempt(weir_race *self, weir_attempt *at)
     return code;
 }
 
-/* Channels within the process have no sockets to race with. */
+static void drop_channel(weir_attempt *at)
+{
+    weir_channel *channel = at->channel;
+    at->channel = NULL;
+    weir_channel_close(channel, NULL);
+    weir_channel_release(channel);
+}
+
+/* Channels within the process have no sockets to race with. Their promise is bound to the loop of
+ * the race, for the channel itself may have moved to another. */
 static void on_local(weir_listener *listener, weir_future *future)
 {
     weir_attempt *at = WEIR_CONTAINER(listener, weir_attempt, on_local);
@@ -206,14 +222,23 @@ static void on_local(weir_listener *listener, weir_future *future)
     weir_channel *channel = at->channel;
     int code = weir_future_code(future);
     self->running--;
-    at->channel = NULL;
     if (code == 0 && !self->is_over) {
+        at->channel = NULL;
         self->won(self, channel, true);
-        return;
+    } else {
+        drop_channel(at);
+        end_attempt(self, at, self->plan->init_code < 0 ? self->plan->init_code : code);
     }
-    weir_channel_close(channel, NULL);
-    weir_channel_release(channel);
-    end_attempt(self, at, self->plan->init_code < 0 ? self->plan->init_code : code);
+    self->release(self);
+}
+
+/* The loop has terminated. */
+static void on_local_dropped(weir_listener *listener, weir_future *future)
+{
+    weir_attempt *at = WEIR_CONTAINER(listener, weir_attempt, on_local);
+    (void)future;
+    drop_channel(at);
+    at->race->release(at->race);
 }
 
 static int begin_local(weir_race *self, weir_attempt *at)
@@ -223,13 +248,13 @@ static int begin_local(weir_race *self, weir_attempt *at)
                                   NULL);
     if (code == 0)
         code = weir__client_set_up(&self->plan->config, channel, false);
-    weir_promise *promise = code == 0 ? weir_channel_promise(channel) : NULL;
+    weir_promise *promise = code == 0 ? weir_promise_new(&self->loop->base) : NULL;
     if (promise == NULL) {
         weir_channel_release(channel);
         return code < 0 ? code : -ENOMEM;
     }
     at->channel = channel;
-    at->on_local.done = on_local;
+    at->on_local = (weir_listener){ .done = on_local, .dropped = on_local_dropped };
     weir_future_listen(weir_promise_future(promise), &at->on_local);
     weir_channel_register(channel, &self->loop->base, NULL);
     weir_channel_connect(channel, at->address, self->local->length > 0 ? self->local : NULL,
@@ -272,11 +297,13 @@ static int on_stagger(weir_timer *timer)
     return 0;
 }
 
+/* Counted from when the last one was tried. */
 static void wait_a_little(weir_race *self)
 {
-    if (self->plan->config.stagger_ms > 0 && self->next < self->addresses.count)
+    int64_t passed_ns = weir_executor_now_ns(&self->loop->base) - self->tried_ns;
+    if (self->plan->config.stagger_ms > 0 && self->next < self->count)
         weir_timer_schedule(&self->stagger, &self->loop->base,
-                            WEIR_MS(self->plan->config.stagger_ms));
+                            WEIR_MS(self->plan->config.stagger_ms) - passed_ns);
 }
 
 /* A loop may be for one descriptor, descriptors may have run out, or the local port may be taken by
@@ -295,14 +322,14 @@ static void wait_for_room(weir_race *self)
                                           : UNLIMITED_NS;
     self->is_crowded = true;
     weir_timer_schedule(&self->stagger, executor,
-                        left_ns / (int64_t)(self->addresses.count - self->next + 1));
+                        left_ns / (int64_t)(self->count - self->next + 1));
 }
 
 static void try_next(weir_race *self)
 {
     weir_timer_cancel(&self->stagger);
     self->is_crowded = false;
-    while (self->next < self->addresses.count) {
+    while (self->next < self->count) {
         weir_attempt *at = &self->attempts[self->next];
         int code = try_one(self, at);
         if (has_to_wait(self, code)) {
@@ -312,6 +339,8 @@ static void try_next(weir_race *self)
         self->next++;
         if (code == WEIR_IO_PENDING) {
             self->running++;
+            self->retain(self);
+            self->tried_ns = weir_executor_now_ns(&self->loop->base);
             wait_a_little(self);
             return;
         }
@@ -321,27 +350,62 @@ static void try_next(weir_race *self)
         }
         fail_attempt(self, at, code);
     }
-    if (self->running == 0)
+    if (self->running == 0 && !self->may_get_more)
         self->lost(self, self->attempts[0].code);
 }
 
 /* Its course ----------------------------------------------------------------------------------- */
 
-int weir__race_begin(weir_race *self, const weir_addresses *addresses)
+static void set_address(weir_race *self, size_t at, const weir_address *address)
+{
+    self->attempts[at].race = self;
+    self->attempts[at].address = address;
+}
+
+int weir__race_begin(weir_race *self, const weir_addresses *addresses, bool may_get_more)
 {
     if (addresses == NULL || addresses->count == 0)
         return WEIR_ENONAME;
-    self->attempts = weir__zalloc(addresses->count * sizeof *self->attempts);
+    size_t places = may_get_more ? WEIR_ADDRESSES_MAX : addresses->count;
+    self->attempts = weir__zalloc(places * sizeof *self->attempts);
     if (self->attempts == NULL)
         return -ENOMEM;
-    self->addresses = *addresses;
+    self->count = addresses->count;
+    self->may_get_more = may_get_more;
     self->stagger.fire = on_stagger;
-    for (size_t i = 0; i < addresses->count; i++) {
-        self->attempts[i].race = self;
-        self->attempts[i].address = &addresses->list[i];
-    }
+    for (size_t i = 0; i < addresses->count; i++)
+        set_address(self, i, &addresses->list[i]);
     try_next(self);
     return 0;
+}
+
+/* Puts one at a place among those that were not tried; if there are too many, the last one goes. */
+static void insert_address(weir_race *self, size_t at, const weir_address *address)
+{
+    if (at >= WEIR_ADDRESSES_MAX)
+        return;
+    if (self->count < WEIR_ADDRESSES_MAX)
+        self->count++;
+    for (size_t i = self->count - 1; i > at; i--)
+        set_address(self, i, self->attempts[i - 1].address);
+    set_address(self, at, address);
+}
+
+void weir__race_add(weir_race *self, const weir_addresses *addresses)
+{
+    bool is_starved = self->running == 0;
+    bool was_last = self->next == self->count;
+    self->may_get_more = false;
+    if (self->is_over || self->attempts == NULL)
+        return;
+    for (size_t i = 0; addresses != NULL && i < addresses->count; i++) {
+        size_t at = self->next + 2 * i;
+        insert_address(self, at < self->count ? at : self->count, &addresses->list[i]);
+    }
+    if (is_starved)
+        try_next(self);
+    else if (was_last)
+        wait_a_little(self);
 }
 
 void weir__race_stop(weir_race *self)

@@ -43,19 +43,29 @@ struct weir_race {
     void (*won)(weir_race *race, weir_channel *channel, bool is_registered);
     void (*lost)(weir_race *race, int code);
     void (*quiet)(weir_race *race); /* one of those that were stopped has ended */
+    /* An attempt begins or has ended: the memory of the race is needed in between. `release` may be
+     * called on any thread once the loop has terminated. */
+    void (*retain)(weir_race *race);
+    void (*release)(weir_race *race);
 
     weir_timer stagger; /* the next one's time comes */
+    int64_t tried_ns;   /* when the last one was tried */
     bool is_crowded;    /* or that to give one up, for the next has no room */
     weir_attempt *attempts;
-    weir_addresses addresses; /* the lookup's */
-    size_t next;              /* which to try */
-    size_t running;           /* attempts under way */
+    size_t count;      /* of addresses; those from `next` on are only addresses yet */
+    size_t next;       /* which to try */
+    size_t running;    /* attempts under way */
+    bool may_get_more; /* addresses: then it is not lost, though all have failed */
     bool is_over;
 };
 
-/* Begins; the addresses have to stay. 0, and then `won` or `lost` may have been called already; or
- * a negative code, and neither is. */
-int weir__race_begin(weir_race *self, const weir_addresses *addresses);
+/* Begins; the addresses have to stay. If `may_get_more`, weir__race_add follows. 0, and then `won`
+ * or `lost` may have been called already; or a negative code, and neither is. */
+int weir__race_begin(weir_race *self, const weir_addresses *addresses, bool may_get_more);
+
+/* Adds further addresses (NULL: there are none), which have to stay, to those that were not tried
+ * yet, alternating, the first of the new ones first (RFC 8305, section 3). Once, on the loop. */
+void weir__race_add(weir_race *self, const weir_addresses *addresses);
 
 /* Whatever is under way ends soon: `quiet` follows each time, until there is nothing running. Also
  * when it has not begun. */

@@ -239,7 +239,7 @@ uint64_t weir__server_connections(const weir_server *server)
 {
     weir_listener_stats stats;
     sum_up(server, &stats);
-    return stats.connections + server->uncounted;
+    return stats.connections;
 }
 
 void weir_server_get_stats(const weir_server *server, weir_listener_stats *stats)

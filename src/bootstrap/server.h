@@ -54,10 +54,10 @@ struct weir_server {
     size_t count;                /* how many there are or were */
     weir_listening **listeners;  /* NULL: gone; of those that are closed children may be left */
     weir_listener_stats past;    /* of those that are gone */
-    size_t uncounted;            /* connections that are open, and their listeners do not count */
     weir_promise_list on_ending; /* promises of close */
     weir_drain *drains;          /* that wait until the listeners are closed */
     size_t draining;             /* those, and the others that are under way */
+    weir_home home;              /* of the next, for which the server stays */
     weir_future closed;
 };
 

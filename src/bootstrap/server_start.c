@@ -8,6 +8,18 @@
 
 /* Making --------------------------------------------------------------------------------------- */
 
+static void retain_home(weir_home *home)
+{
+    weir_server_retain(WEIR_CONTAINER(home, weir_server, home));
+}
+
+static void release_home(weir_home *home)
+{
+    weir_server_release(WEIR_CONTAINER(home, weir_server, home));
+}
+
+static const weir_home_type home_type = { .retain = retain_home, .release = release_home };
+
 static weir_server *make(const weir_server_config *config, const char *address)
 {
     weir_server *server = weir__zalloc(sizeof *server);
@@ -15,7 +27,8 @@ static weir_server *make(const weir_server_config *config, const char *address)
         return NULL;
     atomic_init(&server->refs, 1);
     pthread_mutex_init(&server->lock, NULL);
-    weir__future_init(&server->closed, NULL);
+    server->home.type = &home_type;
+    weir__future_init(&server->closed, &server->home);
     bool has_memory = weir__server_copy_config(&server->config, config);
     server->text = weir__strdup(address);
     server->started = weir_promise_new(NULL);
@@ -135,7 +148,7 @@ static int tell(weir_server *server, weir_promise *promise, weir_future *started
     if (weir_promise_follow(promise, started) < 0)
         return weir_error_set(error, -ENOMEM, "server", "no memory to listen on %s", server->text);
     weir_server_retain(server);
-    server->on_told.done = on_told;
+    server->on_told = (weir_listener){ .done = on_told, .dropped = on_told };
     weir_future_listen(weir_promise_future(promise), &server->on_told);
     return 0;
 }

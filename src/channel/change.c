@@ -40,7 +40,7 @@ static const weir_handler_type *neighbour(const weir_ctx *ctx, bool is_forward, 
     for (; ctx != NULL; ctx = is_forward ? ctx->next : ctx->prev) {
         const weir_handler_type *type = ctx->type;
         bool is_end = type == &weir__head_type || type == &weir__tail_type;
-        if (!is_end && ctx->state != WEIR_CTX_REMOVED &&
+        if (!is_end && ctx->state != WEIR_CTX_REMOVED && ctx->state != WEIR_CTX_UNWANTED &&
             (is_read ? type->on_read != NULL : type->write != NULL))
             return type;
     }
@@ -79,14 +79,6 @@ static weir_ctx *find_for(const weir_pipeline *pipeline, const char *name, bool 
         return NULL;
     return is_mine ? weir__pipeline_find_linked(pipeline, name)
                    : weir__pipeline_find(pipeline, name);
-}
-
-static void link_between(weir_ctx *prev, weir_ctx *ctx, weir_ctx *next)
-{
-    ctx->prev = prev;
-    ctx->next = next;
-    prev->next = ctx;
-    next->prev = ctx;
 }
 
 /* Whether handlers that come are told at once. */
@@ -134,7 +126,7 @@ static weir_ctx *find_prev(weir_pipeline *pipeline, const change *what)
 /* Whether those behind it know of the switch that it is, or heard of nothing else. */
 static bool has_switched(const weir_ctx *ctx)
 {
-    return ctx->type->is_switch && (ctx->state != WEIR_CTX_NEW || ctx->is_heir);
+    return ctx->type->is_switch && (ctx->state > WEIR_CTX_UNWANTED || ctx->is_heir);
 }
 
 /* Links what comes. On the loop, under the lock. */
@@ -149,9 +141,15 @@ static int link_coming(weir_pipeline *pipeline, const change *what, weir_error *
                            error);
     if (code == 0) {
         what->coming->is_heir = what->has_leaving && has_switched(prev);
-        link_between(prev, what->coming, prev->next);
+        weir__pipeline_link(prev, what->coming);
     }
     return code;
+}
+
+/* It stays, unless another has its name by now. Under the lock. */
+static void list_again(weir_pipeline *pipeline, weir_ctx *leaving)
+{
+    leaving->is_listed = weir__pipeline_find(pipeline, weir__ctx_name(leaving)) == NULL;
 }
 
 /* Makes a change that was announced, as far as the list is concerned. On the loop, under the lock.
@@ -166,50 +164,68 @@ static int make(weir_pipeline *pipeline, const change *what, weir_ctx **leaving,
     else if (what->coming != NULL)
         code = link_coming(pipeline, what, error);
     if (code < 0 && *leaving != NULL) {
-        (*leaving)->is_listed = weir__pipeline_find(pipeline, weir__ctx_name(*leaving)) ==
-                                NULL; /* it stays */
+        list_again(pipeline, *leaving);
         *leaving = NULL;
     }
     return code;
 }
 
-/* The rest of it: callbacks, without the lock. */
-static void finish_change(weir_channel *channel, weir_ctx *coming, weir_ctx *leaving)
+/* The rest of it, on the loop: callbacks, without the lock. A handler whose replacement fails
+ * stays. */
+static int finish_change(weir_channel *channel, weir_ctx *coming, weir_ctx *leaving,
+                         weir_error *error)
 {
-    if (coming != NULL && is_on_loop(channel))
-        weir__ctx_call_added(coming);
-    if (leaving != NULL)
+    int code = coming != NULL && is_on_loop(channel) ? weir__ctx_call_added(coming, error) : 0;
+    if (code == 0 && leaving != NULL) {
         weir__ctx_remove(leaving);
+    } else if (leaving != NULL) {
+        weir__channel_lock(channel);
+        list_again(&channel->pipeline, leaving);
+        weir__channel_unlock(channel);
+    }
+    return code;
 }
 
-static void forget_arriving(weir_pipeline *pipeline, weir_ctx *ctx)
+/* Its caller has been told that it is added, so `removed` follows. It is linked for that: who sends
+ * something back from another executor finds its way. */
+static void discard(weir_channel *channel, weir_ctx *coming, const weir_error *error)
 {
-    weir_ctx **at = &pipeline->arriving;
-    while (*at != NULL && *at != ctx)
-        at = &(*at)->next;
-    if (*at != NULL)
-        *at = ctx->next;
+    weir__channel_lock(channel);
+    coming->is_listed = false;
+    weir__pipeline_link(channel->pipeline.tail.prev, coming);
+    weir__channel_unlock(channel);
+    bool has_promise = weir__ctx_fail_promise(coming, error->code);
+    weir__ctx_remove(coming);
+    weir__pipeline_fire_error(channel, error);
+    if (!has_promise)
+        weir__channel_close_now(channel, NULL);
 }
 
-static void run_change(weir_channel *channel, weir_call *call)
+/* A change from another thread: 0 was returned for it. */
+static void perform_change(weir_channel *channel, const change *what)
 {
-    change *what = WEIR_CONTAINER(call, change, call);
     weir_ctx *coming = what->coming, *leaving = NULL;
     weir_error error;
     weir__channel_lock(channel);
-    if (coming != NULL)
-        forget_arriving(&channel->pipeline, coming);
-    int code = make(&channel->pipeline, what, &leaving, &error);
+    bool is_over = coming != NULL && !weir__pipeline_forget_arriving(&channel->pipeline, coming);
+    int code = is_over ? 0 : make(&channel->pipeline, what, &leaving, &error);
     weir__channel_unlock(channel);
-    weir__free(what);
-    if (code == 0) {
-        finish_change(channel, coming, leaving);
+    if (is_over)
+        return; /* it was removed with all others, and may be gone */
+    if (code < 0 && coming != NULL) {
+        discard(channel, coming, &error);
         return;
     }
-    if (coming != NULL)
-        weir__ctx_free(coming);
-    if (code != WEIR_ECLOSED)
-        weir__pipeline_fire_error(channel, &error);
+    bool has_promise = coming != NULL && weir__ctx_has_promise(coming);
+    if (code == 0 && finish_change(channel, coming, leaving, &error) < 0 && !has_promise)
+        weir__channel_close_now(channel, NULL);
+}
+
+static void run_change(weir_home *home, weir_call *call)
+{
+    change *what = WEIR_CONTAINER(call, change, call);
+    perform_change(weir__channel_at(home), what);
+    weir__free(what);
 }
 
 /* TYPE#SERIAL. By hand, because every accepted connection gets one, and snprintf took a tenth of
@@ -293,7 +309,8 @@ static int put(weir_pipeline *pipeline, const weir_handler_config *config, const
     if (code < 0) {
         if (!is_mine)
             weir__free(what);
-        return weir_error_set(error, code, "pipeline", "no memory for a handler");
+        return weir_error_set(error, code, "pipeline", "no handler '%s' can be made: %s",
+                              config->type->name, weir_error_text(code));
     }
     if (state != NULL)
         memcpy(weir_ctx_state(ctx), state, config->type->state_size);
@@ -314,7 +331,7 @@ static int put(weir_pipeline *pipeline, const weir_handler_config *config, const
         if (!is_mine)
             weir__free(what);
     } else if (is_mine) {
-        finish_change(channel, ctx, leaving);
+        code = finish_change(channel, ctx, leaving, error);
     } else {
         weir__inbox_follow(channel, false);
     }
@@ -334,10 +351,10 @@ static int check_config(const weir_pipeline *pipeline, const weir_handler_config
 {
     if (pipeline == NULL || config == NULL || config->type == NULL || config->type->name == NULL)
         return weir_error_set(error, -EINVAL, "pipeline", "a handler needs a type with a name");
-    if (config->type->state_size > MOST_STATE)
+    if (config->type->state_size > MOST_STATE || config->type->arg_size > MOST_STATE)
         return weir_error_set(error, -EINVAL, "pipeline",
-                              "the state of '%s' is too large: %zu bytes", config->type->name,
-                              config->type->state_size);
+                              "'%s' is too large: state_size is %zu, arg_size %zu",
+                              config->type->name, config->type->state_size, config->type->arg_size);
     if ((unsigned)config->place > WEIR_PLACE_AFTER ||
         (config->place >= WEIR_PLACE_BEFORE && config->base == NULL))
         return weir_error_set(error, -EINVAL, "pipeline",
@@ -349,11 +366,26 @@ static int check_config(const weir_pipeline *pipeline, const weir_handler_config
     return check_name(config->name, error);
 }
 
+/* An initializer that goes on without a handler it has asked for must not serve: see
+ * weir__channel_init_by. */
+static int end_add(weir_pipeline *pipeline, weir_promise *promise, int code)
+{
+    if (code == 0)
+        return 0;
+    weir__promise_end(promise, code);
+    weir_channel *channel = pipeline != NULL ? channel_of(pipeline) : NULL;
+    if (channel != NULL && weir__channel_is_mine(channel) && channel->init_failure == 0)
+        channel->init_failure = (int16_t)code;
+    return code;
+}
+
 int weir__pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config, uint32_t *serial,
                        weir_error *error)
 {
     int code = check_config(pipeline, config, error);
-    return code < 0 ? code : put(pipeline, config, NULL, NULL, serial, error);
+    if (code == 0)
+        code = put(pipeline, config, NULL, NULL, serial, error);
+    return end_add(pipeline, config != NULL ? config->promise : NULL, code);
 }
 
 int weir_pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config, weir_error *error)
@@ -401,7 +433,9 @@ int weir_pipeline_replace(weir_pipeline *pipeline, const char *name, const char 
     int code = check_config(pipeline, &config, NULL);
     if (code == 0 && name == NULL)
         code = -EINVAL;
-    return code < 0 ? code : put(pipeline, &config, name, NULL, NULL, NULL);
+    if (code == 0)
+        code = put(pipeline, &config, name, NULL, NULL, NULL);
+    return end_add(pipeline, NULL, code);
 }
 
 /* Takes one out: `ctx`, or the one of a name. */
@@ -474,11 +508,22 @@ typedef struct initializer {
     void *arg;
 } initializer;
 
+int weir__channel_init_by(weir_channel *channel, weir_init_fn init, void *arg)
+{
+    int16_t outer = channel->init_failure;
+    channel->init_failure = 0;
+    int code = init(channel, arg);
+    if (code >= 0 && channel->init_failure < 0)
+        code = channel->init_failure;
+    channel->init_failure = outer;
+    return code;
+}
+
 static void initializer_added(weir_ctx *ctx)
 {
     const initializer *self = weir_ctx_state(ctx);
     weir_channel *channel = weir_ctx_channel(ctx);
-    int code = self->init(channel, self->arg);
+    int code = weir__channel_init_by(channel, self->init, self->arg);
     if (code < 0) {
         weir_channel_close(channel, NULL);
         weir_ctx_fail(ctx, code, "the channel could not be initialised, and is closed: %s",
@@ -499,5 +544,6 @@ int weir_pipeline_add_initializer(weir_pipeline *pipeline, weir_init_fn init, vo
     weir_handler_config config = { .type = &initializer_type, .place = WEIR_PLACE_LAST };
     if (pipeline == NULL || init == NULL)
         return -EINVAL;
-    return put(pipeline, &config, NULL, &(initializer){ init, arg }, NULL, NULL);
+    int code = put(pipeline, &config, NULL, &(initializer){ init, arg }, NULL, NULL);
+    return end_add(pipeline, NULL, code);
 }

@@ -6,6 +6,7 @@
 #include "base/counter.h"
 #include "channel/extras.h"
 #include "channel/inbox.h"
+#include "channel/registration.h"
 #include "exec/executor.h"
 
 #include <weir/log.h>
@@ -44,13 +45,19 @@ void weir__channel_unlock(const weir_channel *channel)
 
 /* The loop may be another one in the next moment, and the last one's memory gone: it is looked up
  * and held under the lock. */
-int weir__channel_post(weir_channel *channel, weir_task *task)
+weir_loop *weir__channel_retain_loop(weir_channel *channel)
 {
     weir__channel_lock(channel);
     weir_loop *loop = weir__channel_loop(channel);
     if (loop != NULL)
         weir__executor_retain(&loop->base);
     weir__channel_unlock(channel);
+    return loop;
+}
+
+int weir__channel_post(weir_channel *channel, weir_task *task)
+{
+    weir_loop *loop = weir__channel_retain_loop(channel);
     if (loop == NULL)
         return WEIR_ECLOSED;
     int code = weir__executor_post_always(&loop->base, task);
@@ -69,36 +76,70 @@ void weir__channel_set_loop(weir_channel *channel, weir_loop *loop)
         weir__executor_release(&before->base);
 }
 
-static weir_channel *channel_at(weir_home *home)
-{
-    return WEIR_CONTAINER(home, weir_channel, home);
-}
-
 static bool home_is_here(weir_home *home)
 {
-    return weir__channel_is_mine(channel_at(home));
+    return weir__channel_is_mine(weir__channel_at(home));
 }
 
-static int post_home(weir_home *home, weir_task *task)
+/* A promise keeps the memory of its channel, not the channel. One without references is over: no
+ * handler of it is left, and the call may run anywhere. */
+static bool retain_unless_over(weir_channel *channel)
 {
-    return weir__channel_post(channel_at(home), task);
+    uint32_t refs = atomic_load_explicit(&channel->refs, memory_order_relaxed);
+    while (refs > 0 &&
+           !atomic_compare_exchange_weak_explicit(&channel->refs, &refs, refs + 1,
+                                                  memory_order_acquire, memory_order_relaxed)) {
+    }
+    return refs > 0;
+}
+
+static void push_home(weir_home *home, weir_call *call)
+{
+    weir_channel *channel = weir__channel_at(home);
+    if (!retain_unless_over(channel)) {
+        call->run(home, call);
+        return;
+    }
+    weir__inbox_push(channel, call);
+    weir_channel_release(channel);
+}
+
+/* Not while the queue fails as a whole: then the channel is closed for that. */
+void weir__channel_lose(weir_channel *channel, int code)
+{
+    bool is_on_loop = weir__channel_loop(channel) != NULL && weir__channel_is_mine(channel);
+    if (is_on_loop && !weir__channel_is_closing(channel) && !channel->outbound.is_failed) {
+        weir__channel_lost(channel, code);
+    } else if (!is_on_loop) {
+        atomic_store_explicit(&channel->lost, (int16_t)code, memory_order_relaxed);
+        weir__inbox_push_missed(channel, WEIR__MISSED_MESSAGE);
+    }
+}
+
+static void reject_piece(weir_home *home, int code)
+{
+    weir_channel *channel = weir__channel_at(home);
+    if (!retain_unless_over(channel))
+        return;
+    weir__channel_lose(channel, code);
+    weir_channel_release(channel);
 }
 
 static bool home_is_manual(weir_home *home)
 {
-    const weir_loop *loop = weir__channel_loop(channel_at(home));
+    const weir_loop *loop = weir__channel_loop(weir__channel_at(home));
     return loop == NULL || loop->base.is_manual;
 }
 
-/* A promise keeps the memory of its channel, not the channel: it may itself be in its queue. */
+/* A promise may itself be in the channel's queue, so it keeps its memory alone. */
 static void retain_home(weir_home *home)
 {
-    atomic_fetch_add_explicit(&channel_at(home)->anchors, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&weir__channel_at(home)->anchors, 1, memory_order_relaxed);
 }
 
 static void release_home(weir_home *home)
 {
-    weir_channel *channel = channel_at(home);
+    weir_channel *channel = weir__channel_at(home);
     if (atomic_fetch_sub_explicit(&channel->anchors, 1, memory_order_acq_rel) != 1)
         return;
     if (channel->closed != weir_future_completed(0))
@@ -106,8 +147,14 @@ static void release_home(weir_home *home)
     channel->transport->destroy(channel);
 }
 
-static const weir_home_type home_type = { home_is_here, post_home, home_is_manual, retain_home,
-                                          release_home };
+static const weir_home_type home_type = {
+    .is_here = home_is_here,
+    .push = push_home,
+    .is_manual = home_is_manual,
+    .piece_rejected = reject_piece,
+    .retain = retain_home,
+    .release = release_home,
+};
 
 void weir__channel_init(weir_channel *channel, const weir_transport *transport,
                         weir_channel *parent)
@@ -119,6 +166,7 @@ void weir__channel_init(weir_channel *channel, const weir_transport *transport,
         .id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed) + 1,
         .inbox_task = { weir__inbox_run, weir__inbox_dropped, "channel calls", { NULL } },
         .home = { &home_type },
+        .resident.type = &weir__channel_resident_type,
         .is_auto_read = true,
         .writability.run = weir__channel_tell_writability,
     };
@@ -145,29 +193,44 @@ static void destroy(weir_channel *channel)
     weir_channel_release(parent);
 }
 
-void weir_channel_release(weir_channel *channel)
+/* The last reference to a channel that is on no loop goes: closing it holds another until it is
+ * done. */
+static void close_unowned(weir_channel *channel)
 {
-    if (channel == NULL || atomic_fetch_sub_explicit(&channel->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    if (weir__channel_is_closing(channel)) {
-        destroy(channel); /* it is over, or the loop would hold it */
-        return;
-    }
-    /* On no loop, or off its loop, and forgotten: it is closed, which holds it until that is done.
-     */
-    atomic_store_explicit(&channel->refs, 1, memory_order_relaxed);
     if (weir__channel_is_mine(channel))
         weir__channel_close_now(channel, NULL);
     else
         weir__inbox_push_missed(channel, WEIR__MISSED_CLOSE);
-    weir_channel_release(channel);
 }
 
-/* On a loop that has ended nothing is under way, and whoever performs the last calls must not leave
- * anything to be done when another may have taken over. */
+void weir_channel_release(weir_channel *channel)
+{
+    if (channel == NULL)
+        return;
+    uint32_t refs = atomic_load_explicit(&channel->refs, memory_order_acquire);
+    do {
+        if (refs == 1 && !weir__channel_is_closing(channel)) {
+            close_unowned(channel);
+            refs = atomic_load_explicit(&channel->refs, memory_order_acquire);
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&channel->refs, &refs, refs - 1,
+                                                    memory_order_acq_rel, memory_order_acquire));
+    if (refs == 1)
+        destroy(channel);
+}
+
+/* Once its loop has terminated, any thread may perform the calls of a channel, one at a time. */
+static bool has_ended_loop(const weir_channel *channel)
+{
+    const weir_loop *loop = weir__channel_loop(channel);
+    return loop != NULL && weir_executor_get_state(&loop->base) == WEIR_EXECUTOR_TERMINATED;
+}
+
+/* On a loop that has ended nothing is under way, and whoever performs the last calls, its own
+ * thread as well, must not leave anything to be done when another may have taken over. */
 void weir__channel_queue_notice(weir_channel *channel, weir_notice *notice)
 {
-    if (weir__channel_is_mine(channel))
+    if (weir__channel_is_mine(channel) && !has_ended_loop(channel))
         weir__notice_queue(notice);
     else
         notice->run(notice);
@@ -200,6 +263,11 @@ bool weir_channel_is_open(const weir_channel *channel)
 bool weir_channel_is_input_closed(const weir_channel *channel)
 {
     return channel->is_input_ended;
+}
+
+bool weir_channel_is_output_closed(const weir_channel *channel)
+{
+    return channel->is_output_ended || weir__channel_is_closing(channel);
 }
 
 uint64_t weir_channel_id(const weir_channel *channel)
@@ -257,8 +325,7 @@ weir_future *weir_channel_closed(weir_channel *channel)
     weir_future *made = weir__alloc(sizeof *made);
     if (made == NULL)
         return NULL;
-    weir__future_init(made, NULL);
-    made->home = &channel->home;
+    weir__future_init(made, &channel->home);
     weir__channel_lock(channel);
     closed = atomic_load_explicit(&channel->closed, memory_order_relaxed);
     if (closed == NULL)

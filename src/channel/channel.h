@@ -49,17 +49,27 @@ struct weir_channel {
     _Atomic(bool) is_losing;         /* calls. It was logged, and has not been better since */
 
     /* The loop's. */
-    bool is_held_by_loop; /* the loop has a reference */
-    bool is_arriving;     /* it has got a new loop, which has not heard of it yet */
-    bool has_place;
-    weir_mpsc_node *calls; /* taken from the inbox, not yet performed */
+    bool is_held_by_loop : 1; /* the loop has a reference */
+    bool has_place : 1;
+    bool is_going : 1;
+    bool is_abandoned : 1;   /* its loop ends without waiting for handlers on other executors */
+    bool is_closed_told : 1; /* its closed future and close promises are complete */
+    int16_t init_failure;    /* of the first add that failed, while an initializer runs */
+    weir_mpsc_node *calls;   /* taken from the inbox, not yet performed */
     weir_resident resident;
     weir_promise *loop_promise; /* of coming to a loop, or leaving it */
     weir_promise *shutdown_promise;
     weir_promise_list close_promises;
-    weir_notice news, writability;
     union {
-        weir_executor *place;   /* that a group keeps for it until it gets there, if has_place */
+        weir_notice news;
+        weir_call news_call; /* the same, once it closes without a loop */
+    };
+    weir_notice writability;
+    union {
+        struct {
+            weir_executor *place; /* that a group keeps for it until it gets there, if has_place */
+            weir_loop *going_to;  /* which has not registered it yet, if is_going; retained */
+        };
         weir_deferred deferred; /* the last step of closing, which is later */
     };
     _Atomic(uint64_t) discarded;
@@ -78,21 +88,23 @@ struct weir_channel {
     bool is_news_queued, is_writability_queued;
     bool is_told_unwritable;
     _Atomic(bool) is_auto_read, allows_half_closure, pauses_when_unwritable;
-    bool is_read_wanted;          /* somebody asked for a batch that has not begun */
-    bool is_reading;              /* the transport was told to read */
-    bool is_in_batch : 1;         /* between the first read and its end */
-    bool is_batch_open : 1;       /* the same, also when nobody wants to read any more */
-    bool is_output_lent : 1;      /* a relay sends: shutting down waits for its end */
-    bool is_output_ended : 1;     /* no more writes */
-    bool is_leaving : 1;          /* deregistration is under way */
-    bool is_settling : 1;         /* its handlers are being told that they have come */
-    bool is_flushing : 1;         /* the transport is at it, and must not be taken from its loop */
-    bool has_stopped : 1;         /* reading, since a guard has looked */
-    _Atomic(bool) is_input_ended; /* the other side sends no more: others read it */
-    bool is_output_shut;          /* and the other side was told */
-    bool has_kept;                /* calls that waited for a loop have not been performed */
-    bool is_telling_loss;         /* of a write, right now */
-    _Atomic(uint8_t) pauses;      /* why it does not read: others write it, too */
+    bool is_read_wanted;           /* somebody asked for a batch that has not begun */
+    bool is_reading;               /* the transport was told to read */
+    bool is_in_batch : 1;          /* between the first read and its end */
+    bool is_batch_open : 1;        /* the same, also when nobody wants to read any more */
+    bool is_output_lent : 1;       /* a relay sends: shutting down waits for its end */
+    bool is_leaving : 1;           /* deregistration is under way */
+    bool is_settling : 1;          /* its handlers are being told that they have come */
+    bool is_flushing : 1;          /* the transport is at it, and must not be taken from its loop */
+    bool has_stopped : 1;          /* reading, since a guard has looked */
+    bool is_telling_loss : 1;      /* of a write, right now */
+    _Atomic(bool) is_input_ended;  /* the other side sends no more: others read it */
+    _Atomic(bool) is_output_ended; /* no more writes; others read it, too */
+    bool is_output_shut;           /* and the other side was told */
+    bool has_kept;                 /* calls that waited for a loop have not been performed */
+    _Atomic(uint8_t) pauses;       /* why it does not read: others write it, too */
+    _Atomic(bool) is_inbox_full;   /* others have posted writes above the high mark */
+    _Atomic(bool) is_end_requested; /* a shutdown or close was asked for; a handler may hold it */
     _Atomic(uint64_t) bytes_in, messages_in;
     _Atomic(int64_t) sent_at; /* when some of its output went last; others read it */
     weir_outbound outbound;
@@ -140,6 +152,26 @@ static inline bool weir__channel_is_closing(const weir_channel *channel)
     return weir__lifecycle_state(&channel->life) >= WEIR_CHANNEL_CLOSING;
 }
 
+/* Notes that somebody has asked for a shutdown or close, which may wait in a handler. Any thread.
+ */
+static inline void weir__channel_note_end(weir_channel *channel)
+{
+    atomic_store_explicit(&channel->is_end_requested, true, memory_order_relaxed);
+}
+
+static inline bool weir__channel_is_end_requested(const weir_channel *channel)
+{
+    return atomic_load_explicit(&channel->is_end_requested, memory_order_relaxed);
+}
+
+static inline weir_channel *weir__channel_at(weir_home *home)
+{
+    return WEIR_CONTAINER(home, weir_channel, home);
+}
+
+/* The loop it is on, retained; NULL: none. Any thread. */
+weir_loop *weir__channel_retain_loop(weir_channel *channel);
+
 /* Takes a task to the loop it is on; WEIR_ECLOSED when there is none. Any thread. */
 int weir__channel_post(weir_channel *channel, weir_task *task);
 
@@ -168,14 +200,28 @@ static inline bool weir__channel_settle(weir_channel *channel)
     return channel->transport->settle == NULL || channel->transport->settle(channel);
 }
 
-/* Is over, and on no loop any more, when its last handler is gone. */
+/* Whether it is about to leave its loop for another. On the loop. */
+bool weir__channel_is_moving(const weir_channel *channel);
+
+/* A message was lost: closes a stream, at once or before any call that is pushed from now on.
+ * Needs no memory. Any thread. */
+void weir__channel_lose(weir_channel *channel, int code);
+
+/* Once it is closed and its last handler is removed: completes its closed future, leaves its loop.
+ */
 void weir__channel_try_to_go(weir_channel *channel);
 
 /* Leaves its loop, if it wants to and nothing holds it there any more. */
 void weir__channel_try_to_leave(weir_channel *channel);
 
-/* On its new loop: registers there. */
+/* Calls an initializer: its code, or that of the first add in it that failed. On the loop. */
+int weir__channel_init_by(weir_channel *channel, weir_init_fn init, void *arg);
+
+/* On the loop it goes to: registers there. */
 void weir__channel_arrive(weir_channel *channel);
+
+/* The loop it goes to does not take it: closes it, on the loop that it comes from. */
+void weir__channel_not_taken(weir_channel *channel, int code);
 
 void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read);
 
@@ -201,6 +247,11 @@ void weir__channel_weigh(weir_channel *channel);
 /* Others have set a reason against writing, or taken it back. */
 void weir__channel_weigh_anew(weir_channel *channel);
 
+/* What other threads have posted is in the queue, or has failed: who saw too much of it is
+ * notified.
+ */
+void weir__channel_inbox_emptied(weir_channel *channel);
+
 /* How many bytes were sent; on the loop, those of a message that is on its way included. */
 uint64_t weir__channel_sent_bytes(const weir_channel *channel);
 
@@ -210,6 +261,16 @@ static inline void weir__channel_note_sent(weir_channel *channel)
     atomic_store_explicit(&channel->sent_at, weir__channel_loop(channel)->base.now_ns,
                           memory_order_relaxed);
 }
+
+/* Which of its handlers is in which callback, going by the functions on the stack: events pass from
+ * handler to handler without a note of it. See weir_executor_type. */
+void weir__channel_describe(const weir_channel *channel, const weir_stack *stack,
+                            weir_subject *subject);
+
+/* A task of the channel's begins, and ends: the loop's callbacks are about the channel meanwhile,
+ * which must stay. They may be nested: the second is given what the first returned. */
+const weir_resident *weir__channel_begin_visit(const weir_channel *channel);
+void weir__channel_end_visit(const weir_resident *before);
 
 /* It is closed, and nobody asks in vain. */
 void weir__channel_tell_closed(weir_channel *channel);

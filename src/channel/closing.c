@@ -13,7 +13,16 @@ static void let_go(weir_channel *channel)
         weir_channel_release(channel);
 }
 
-/* It is over, and the last of its handlers is gone: the loop may end before its last reference. */
+/* `removed` of every handler has run: nothing of weir touches their arguments from here on. */
+static void complete_closed(weir_channel *channel)
+{
+    if (channel->is_closed_told || channel->away > 0)
+        return;
+    channel->is_closed_told = true;
+    weir__promises_complete(&channel->close_promises, 0);
+    weir__channel_tell_closed(channel);
+}
+
 void weir__channel_try_to_go(weir_channel *channel)
 {
     weir_loop *loop = weir__channel_loop(channel);
@@ -21,8 +30,10 @@ void weir__channel_try_to_go(weir_channel *channel)
     if (channel->resting == 0 && (state == WEIR_CHANNEL_OPEN || state == WEIR_CHANNEL_CLOSED))
         weir__channel_queue_news(
             channel); /* it may have waited for that to go elsewhere, or to be over */
-    if (weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED ||
-        channel->resting > 0 || channel->away > 0 || loop == NULL)
+    if (weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED)
+        return;
+    complete_closed(channel);
+    if (channel->resting > 0 || (channel->away > 0 && !channel->is_abandoned) || loop == NULL)
         return;
     if (weir__list_is_linked(&channel->resident.node))
         weir__loop_remove(loop, &channel->resident);
@@ -40,8 +51,6 @@ void weir__channel_close_transport(weir_channel *channel)
     weir__channel_forget_move(channel);
     weir__channel_end_promise(&channel->shutdown_promise, WEIR_ECLOSED);
     weir__channel_end_promise(&channel->loop_promise, WEIR_ECLOSED);
-    weir__promises_complete(&channel->close_promises, 0);
-    weir__channel_tell_closed(channel);
     weir__channel_queue_news(channel);
 }
 
@@ -62,15 +71,16 @@ void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
 {
     weir_channel_state state = weir__lifecycle_state(&channel->life);
     if (state >= WEIR_CHANNEL_CLOSING) {
-        if (state == WEIR_CHANNEL_CLOSING)
-            weir__promises_add(&channel->close_promises, promise);
-        else
+        if (channel->is_closed_told)
             weir__promise_end(promise, 0);
+        else
+            weir__promises_add(&channel->close_promises, promise);
         return;
     }
     /* What was flushed gets one attempt; what fails in it finds the channel closing. */
     bool has_flushed = weir__outbound_has_flushed(&channel->outbound);
     weir__lifecycle_begin_close(&channel->life);
+    weir__finish_closed(channel);
     weir__promises_add(&channel->close_promises, promise);
     if (state == WEIR_CHANNEL_ACTIVE && has_flushed)
         channel->transport->flush(channel);
@@ -98,13 +108,30 @@ static void evict(weir_resident *resident)
     weir_channel_release(channel);
 }
 
-/* The loop ends though something is still under way: nobody will tell any more. */
+/* The loop ends though something is still under way. Its own handlers are removed now, on its
+ * thread; those on other executors whenever these get to it. */
 static void abandon(weir_resident *resident)
 {
-    weir__channel_close_transport(WEIR_CONTAINER(resident, weir_channel, resident));
+    weir_channel *channel = WEIR_CONTAINER(resident, weir_channel, resident);
+    weir_channel_retain(channel);
+    channel->is_abandoned = true;
+    weir__channel_close_transport(channel);
+    /* Once it has gone, it belongs to other threads, and no notice of it may run here. */
+    if (weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_UNREGISTERED)
+        weir__channel_try_to_go(channel);
+    else
+        weir__channel_queue_news(channel);
+    weir_channel_release(channel);
 }
 
-const weir_resident_type weir__channel_resident_type = { .evict = evict, .abandon = abandon };
+static void describe(const weir_resident *resident, const weir_stack *stack, weir_subject *subject)
+{
+    weir__channel_describe(WEIR_CONTAINER(resident, weir_channel, resident), stack, subject);
+}
+
+const weir_resident_type weir__channel_resident_type = { .evict = evict,
+                                                         .abandon = abandon,
+                                                         .describe = describe };
 
 void weir__loop_each_channel(weir_loop *loop, void (*visit)(weir_channel *channel, void *arg),
                              void *arg)

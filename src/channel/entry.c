@@ -18,21 +18,35 @@ static inline bool waits_for_loop(const weir_channel *channel)
     return weir__channel_loop(channel) == NULL || channel->has_kept;
 }
 
-/* Starts an event of somebody's outside the pipeline. */
+/* A close promise completes with the others, also when handlers on other executors have still to be
+ * removed. Without a loop these may come back on any thread: the inbox keeps them apart. */
+static void close_again(weir_channel *channel, const weir_event *event)
+{
+    const weir_future *closed = atomic_load_explicit(&channel->closed, memory_order_acquire);
+    if (event->promise == NULL || weir_future_is_done(closed))
+        weir__promise_end(event->promise, 0);
+    else if (weir__channel_loop(channel) != NULL && weir__channel_is_mine(channel))
+        weir__channel_close_now(channel, event->promise);
+    else
+        weir__inbox_send(channel, NULL, event, false);
+}
+
+/* Starts an event from outside the pipeline. */
 static void begin(weir_channel *channel, const weir_event *event, bool flushes)
 {
     weir_owner owner = weir__channel_owner(channel);
-    if (owner == WEIR_OWNER_NOBODY) {
-        /* There is no pipeline any more, and closing it has succeeded. */
+    if (owner == WEIR_OWNER_NOBODY && event->kind == WEIR_OP_CLOSE) {
+        close_again(channel, event);
+    } else if (owner == WEIR_OWNER_NOBODY) {
         if (event->msg != NULL)
             weir_msg_release(event->msg);
-        weir__promise_end(event->promise, event->kind == WEIR_OP_CLOSE ? 0 : WEIR_ECLOSED);
+        weir__promise_end(event->promise, WEIR_ECLOSED);
     } else if (owner == WEIR_OWNER_OTHERS) {
         weir__inbox_send(channel, NULL, event, flushes);
     } else if (__builtin_expect(waits_for_loop(channel), 0) && event->kind != WEIR_OP_CLOSE) {
         weir__inbox_keep(channel, event, flushes);
     } else {
-        weir__event_enter(channel, event);
+        weir__event_enter_from_outside(channel, event);
         if (flushes)
             weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });
     }
@@ -126,9 +140,13 @@ void weir_channel_read(weir_channel *channel)
 static __attribute__((noinline)) void write_from_outside(weir_channel *channel, weir_msg *msg,
                                                          weir_promise *promise, bool flushes)
 {
-    if (channel == NULL || msg == NULL) {
+    if (channel == NULL) {
         weir_msg_release(msg);
         weir__promise_end(promise, -EINVAL);
+        return;
+    }
+    if (msg == NULL) {
+        weir__event_write_null(channel, promise);
         return;
     }
     begin(channel, &(weir_event){ .kind = WEIR_OP_WRITE, .msg = msg, .promise = promise }, flushes);
@@ -160,16 +178,22 @@ void weir_channel_write_and_flush(weir_channel *channel, weir_msg *msg, weir_pro
     weir_ctx_flush(&channel->pipeline.tail);
 }
 
+static void begin_end(weir_channel *channel, weir_event_kind kind, weir_promise *promise)
+{
+    if (is_refused(channel, promise))
+        return;
+    weir__channel_note_end(channel);
+    begin(channel, &(weir_event){ .kind = kind, .promise = promise }, false);
+}
+
 void weir_channel_shutdown(weir_channel *channel, weir_promise *promise)
 {
-    if (!is_refused(channel, promise))
-        begin(channel, &(weir_event){ .kind = WEIR_OP_SHUTDOWN, .promise = promise }, false);
+    begin_end(channel, WEIR_OP_SHUTDOWN, promise);
 }
 
 void weir_channel_close(weir_channel *channel, weir_promise *promise)
 {
-    if (!is_refused(channel, promise))
-        begin(channel, &(weir_event){ .kind = WEIR_OP_CLOSE, .promise = promise }, false);
+    begin_end(channel, WEIR_OP_CLOSE, promise);
 }
 
 void weir_channel_deregister(weir_channel *channel, weir_promise *promise)

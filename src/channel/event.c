@@ -104,8 +104,20 @@ static inline __attribute__((always_inline)) void call(weir_ctx *ctx, const weir
     }
 }
 
+static inline bool is_eof(const weir_event *event)
+{
+    return event->kind == WEIR_EV_EVENT && event->msg == &weir_event_input_closed;
+}
+
+static void note_eof(weir_ctx *ctx, uint8_t how)
+{
+    atomic_fetch_or_explicit(&ctx->eof, how, memory_order_relaxed);
+}
+
 void weir__event_call(weir_ctx *ctx, const weir_event *event)
 {
+    if (is_eof(event))
+        note_eof(ctx, WEIR__EOF_RECEIVED);
     call(ctx, event);
 }
 
@@ -127,9 +139,19 @@ static inline __attribute__((always_inline)) weir_ctx *next_for(weir_ctx *ctx, w
     return ctx;
 }
 
+/* A handler on another executor receives it when that gets to it; those without on_event do not. */
+static __attribute__((cold)) void pass_eof(weir_ctx *from, weir_ctx *to)
+{
+    for (weir_ctx *ctx = from->next; ctx != to; ctx = ctx->next)
+        note_eof(ctx, WEIR__EOF_PASSED | WEIR__EOF_RECEIVED);
+    note_eof(to, to->is_elsewhere ? WEIR__EOF_PASSED : WEIR__EOF_PASSED | WEIR__EOF_RECEIVED);
+}
+
 static inline __attribute__((always_inline)) void pass(weir_ctx *from, const weir_event *event)
 {
     weir_ctx *ctx = next_for(from, event->kind);
+    if (is_eof(event))
+        pass_eof(from, ctx);
     if (__builtin_expect(ctx->is_elsewhere, 0))
         weir__lane_send(ctx, event);
     else
@@ -159,11 +181,27 @@ void weir__event_enter(weir_channel *channel, const weir_event *event)
     enter(channel, event);
 }
 
+/* A channel that moves is being deregistered already. */
+void weir__event_enter_from_outside(weir_channel *channel, const weir_event *event)
+{
+    if (event->kind == WEIR_OP_DEREGISTER && weir__channel_is_moving(channel))
+        weir__promise_end(event->promise, -EALREADY);
+    else
+        enter(channel, event);
+}
+
+/* Not for one that is removed on the loop: its context may be gone when the inbox gets to it. */
+static bool goes_through_inbox(const weir_ctx *from)
+{
+    const weir_lane *lane = weir__ctx_lane(from);
+    return lane != NULL && !lane->is_on_loop;
+}
+
 /* What a handler passes on: from elsewhere that goes through the inbox. */
 static inline __attribute__((always_inline)) void forward(weir_ctx *from, const weir_event *event)
 {
     WEIR_ASSERT(weir__ctx_is_here(from));
-    if (__builtin_expect(from->is_elsewhere, 0))
+    if (__builtin_expect(from->is_elsewhere, 0) && goes_through_inbox(from))
         weir__inbox_send(from->channel, from, event, false);
     else
         pass(from, event);
@@ -179,11 +217,12 @@ static uint8_t missed_with(const weir_event *event)
     case WEIR_OP_READ:
         return WEIR__MISSED_READ;
     case WEIR_EV_READ:
+        return WEIR__MISSED_MESSAGE | WEIR__MISSED_CLOSE;
     case WEIR_EV_ERROR:
     case WEIR_OP_CLOSE:
         return WEIR__MISSED_CLOSE;
     case WEIR_OP_WRITE:
-        return has_promise ? 0 : WEIR__MISSED_WRITE;
+        return has_promise ? 0 : WEIR__MISSED_MESSAGE;
     default:
         if (weir__event_is_inbound(event->kind))
             return WEIR__MISSED_OTHER;
@@ -199,13 +238,25 @@ void weir__event_drop(weir_channel *channel, const weir_event *event, int code)
     if (event->msg != NULL)
         weir_msg_release(event->msg);
     weir__promise_end(event->promise, code);
-    if (missed & WEIR__MISSED_WRITE)
+    if (missed & WEIR__MISSED_MESSAGE)
         atomic_store_explicit(&channel->lost, (int16_t)code, memory_order_relaxed);
     if (missed != 0)
         weir__inbox_push_missed(channel, missed);
     if (!has_promise && !atomic_exchange_explicit(&channel->is_losing, true, memory_order_relaxed))
         weir_log(WEIR_LOG_WARN, "channel", "%08llx: an event was lost, and maybe more: %s",
                  (unsigned long long)channel->id, weir_error_text(code));
+}
+
+/* On the loop at once, so that nothing that is written next gets past the gap. */
+void weir__event_write_null(weir_channel *channel, weir_promise *promise)
+{
+    const weir_loop *loop = weir__channel_loop(channel);
+    bool is_on_loop = loop != NULL && weir_executor_is_current(&loop->base);
+    if (promise != NULL || !is_on_loop)
+        weir__event_drop(channel, &(weir_event){ .kind = WEIR_OP_WRITE, .promise = promise },
+                         -ENOMEM);
+    else if (!weir__channel_is_closing(channel))
+        weir__channel_lost(channel, -ENOMEM);
 }
 
 /* From the ends ------------------------------------------------------------------------------ */
@@ -250,8 +301,12 @@ _Static_assert(WEIR__ON_READ == 1 << WEIR_EV_READ &&
 
 void weir_ctx_fire_read_slowly(weir_ctx *ctx, weir_msg *msg)
 {
-    if (msg != NULL)
+    if (msg != NULL) {
         forward(ctx, &(weir_event){ .kind = WEIR_EV_READ, .msg = msg });
+    } else if (!weir__channel_is_closing(ctx->channel)) {
+        weir_ctx_fail(ctx, -ENOMEM, "there was no memory for a message to pass on");
+        weir_ctx_close(ctx, NULL);
+    }
 }
 
 void weir_ctx_fire_read_complete_slowly(weir_ctx *ctx)
@@ -262,7 +317,7 @@ void weir_ctx_fire_read_complete_slowly(weir_ctx *ctx)
 void weir_ctx_write_slowly(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
 {
     if (msg == NULL)
-        weir__promise_end(promise, -EINVAL);
+        weir__event_write_null(ctx->channel, promise);
     else
         forward(ctx, &(weir_event){ .kind = WEIR_OP_WRITE, .msg = msg, .promise = promise });
 }
@@ -333,11 +388,15 @@ void weir_ctx_refuse_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise, 
 {
     if (msg != NULL)
         weir_msg_release(msg);
-    if (promise != NULL) {
-        weir_promise_set(promise, code);
-    } else if (code != WEIR_ECLOSED) {
-        weir_ctx_fail(ctx, code, "a write failed: %s", weir_error_text(code));
+    weir__promise_end(promise, code);
+    if (promise != NULL || code == WEIR_ECLOSED || !weir_channel_is_open(ctx->channel))
+        return;
+    if (ctx->is_elsewhere) {
+        weir__channel_lose(ctx->channel, code); /* which overtakes what it has passed on since */
+    } else {
+        /* First, so that no handler answers the error with bytes that follow the gap. */
         weir_ctx_close(ctx, NULL);
+        weir_ctx_fail(ctx, code, "a write failed: %s", weir_error_text(code));
     }
 }
 
@@ -400,11 +459,13 @@ void weir_ctx_write_and_flush(weir_ctx *ctx, weir_msg *msg, weir_promise *promis
 
 void weir_ctx_shutdown(weir_ctx *ctx, weir_promise *promise)
 {
+    weir__channel_note_end(ctx->channel);
     forward(ctx, &(weir_event){ .kind = WEIR_OP_SHUTDOWN, .promise = promise });
 }
 
 void weir_ctx_close(weir_ctx *ctx, weir_promise *promise)
 {
+    weir__channel_note_end(ctx->channel);
     forward(ctx, &(weir_event){ .kind = WEIR_OP_CLOSE, .promise = promise });
 }
 

@@ -55,6 +55,12 @@ void weir__event_pass(weir_ctx *from, const weir_event *event);
 /* Begins an event where such events begin. On the loop. */
 void weir__event_enter(weir_channel *channel, const weir_event *event);
 
+/* A write of NULL: the allocation of the message has failed, and so has the write. Any thread. */
+void weir__event_write_null(weir_channel *channel, weir_promise *promise);
+
+/* The same for a call of the user's. */
+void weir__event_enter_from_outside(weir_channel *channel, const weir_event *event);
+
 /* Has the handler of a context called, on the present thread. */
 void weir__event_call(weir_ctx *ctx, const weir_event *event);
 

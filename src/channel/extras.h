@@ -44,6 +44,7 @@ typedef struct weir_channel_extras {
     weir_promise *finish_promise;
     uint64_t sent_before; /* when progress was looked at last */
     bool is_finishing, is_lingering;
+    bool is_leave_pending; /* a move's own deregistration has not come through the pipeline */
 
     /* The loop's: weir_event_switched is on its way to a handler elsewhere, so often. */
     unsigned switching;

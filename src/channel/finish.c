@@ -142,7 +142,7 @@ void weir__finish_closed(weir_channel *channel)
     weir_ctx_cancel(&channel->pipeline.head, &extras->linger);
     weir_promise *promise = extras->finish_promise;
     extras->finish_promise = NULL;
-    weir__promise_end(promise, 0);
+    weir__promises_add(&channel->close_promises, promise);
     weir_promise_release(promise);
 }
 
@@ -178,6 +178,9 @@ static void finish_now(weir_channel *channel, weir_promise *promise)
     }
     extras->is_finishing = true;
     extras->finish_promise = weir_promise_retain(promise);
+    /* It reads from here on, however much is left to send: if the peer finishes as well, and both
+     * stopped reading until they are writable, neither would ever be. */
+    weir__channel_set_pause(channel, WEIR__PAUSE_UNWRITABLE, false);
     if (channel->is_output_shut)
         weir__finish_output_shut(channel);
     else if (!channel->is_output_ended && !begin_shutdown(channel, extras))
@@ -189,8 +192,9 @@ typedef struct finish_call {
     weir_promise *promise;
 } finish_call;
 
-static void run_finish(weir_channel *channel, weir_call *call)
+static void run_finish(weir_home *home, weir_call *call)
 {
+    weir_channel *channel = weir__channel_at(home);
     finish_call *self = WEIR_CONTAINER(call, finish_call, call);
     finish_now(channel, self->promise);
     weir_promise_release(self->promise);
@@ -205,7 +209,7 @@ void weir_channel_finish(weir_channel *channel, weir_promise *promise)
     }
     weir_owner owner = weir__channel_owner(channel);
     if (owner == WEIR_OWNER_NOBODY) {
-        weir__promise_end(promise, 0);
+        weir_channel_close(channel, promise);
         return;
     }
     if (owner == WEIR_OWNER_ME) {

@@ -153,7 +153,7 @@ __attribute__((cold)) void weir__channel_lost(weir_channel *channel, int code)
     if (channel->is_telling_loss)
         return; /* a datagram in answer to the error is lost as well: once is enough */
     channel->is_telling_loss = true;
-    weir__pipeline_fire_code(channel, code, "a write failed");
+    weir__pipeline_fire_code(channel, code, "a message was lost");
     channel->is_telling_loss = false;
 }
 
@@ -205,9 +205,8 @@ static __attribute__((noinline, cold)) void refuse_write(weir_channel *channel, 
         weir__outbound_add(&channel->outbound, channel->spare, msg, 0, promise) == 0)
         return;
     weir_msg_release(msg);
-    if (promise != NULL)
-        weir_promise_set(promise, code);
-    else if (code != WEIR_ECLOSED)
+    weir__promise_end(promise, code);
+    if (promise == NULL && code != WEIR_ECLOSED)
         weir__channel_lost(channel, code);
 }
 
@@ -371,8 +370,10 @@ void weir__channel_tell_writability(weir_notice *notice)
     weir_channel *channel = WEIR_CONTAINER(notice, weir_channel, writability);
     channel->is_writability_queued = false;
     channel->is_told_unwritable = is_unwritable(channel);
+    const weir_resident *before = weir__channel_begin_visit(channel);
     if (!weir__channel_is_closing(channel))
         weir__pipeline_fire(channel, WEIR_EV_WRITABILITY);
+    weir__channel_end_visit(before);
     weir_channel_release(channel);
 }
 
@@ -388,7 +389,8 @@ static void queue_writability(weir_channel *channel)
 static bool pauses_reading(const weir_channel *channel)
 {
     uint32_t reasons = atomic_load_explicit(&channel->unwritable, memory_order_relaxed);
-    return channel->pauses_when_unwritable && (reasons & WEIR__PAUSING) != 0;
+    return channel->pauses_when_unwritable && (reasons & WEIR__PAUSING) != 0 &&
+           !weir__channel_is_finishing(channel);
 }
 
 void weir__channel_weigh(weir_channel *channel)
@@ -405,11 +407,13 @@ void weir__channel_weigh(weir_channel *channel)
         queue_writability(channel);
 }
 
-/* What they have set may have been seen, and be over by now: who has seen it wants to hear that. */
+/* Another thread may have seen the channel unwritable for a moment that is over by now: fires
+ * on_writability once more for it. While the channel is unwritable its end will fire it. */
 void weir__channel_weigh_anew(weir_channel *channel)
 {
     weir__channel_weigh(channel);
-    queue_writability(channel);
+    if (!is_unwritable(channel))
+        queue_writability(channel);
 }
 
 int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable)
@@ -444,10 +448,26 @@ size_t weir__channel_pending_bytes(const weir_channel *channel)
     return bytes;
 }
 
+/* A writer on another thread that has posted too much sets this before it posts, so the loop sees
+ * it with the write: every `false` that a caller can see here is followed by an on_writability. */
+static bool is_inbox_full(const weir_channel *channel)
+{
+    return atomic_load_explicit(&channel->is_inbox_full, memory_order_acquire) &&
+           !weir__channel_is_mine(channel);
+}
+
+void weir__channel_inbox_emptied(weir_channel *channel)
+{
+    if (!atomic_load_explicit(&channel->is_inbox_full, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&channel->is_inbox_full, false, memory_order_release);
+    if (!weir__channel_is_closing(channel))
+        weir__channel_weigh_anew(channel);
+}
+
 bool weir_channel_is_writable(const weir_channel *channel)
 {
-    return channel != NULL && !is_unwritable(channel) &&
-           weir__channel_pending_bytes(channel) <= channel->high_bytes &&
+    return channel != NULL && !is_unwritable(channel) && !is_inbox_full(channel) &&
            !weir__channel_is_closing(channel);
 }
 
@@ -456,7 +476,7 @@ size_t weir_channel_bytes_before_unwritable(const weir_channel *channel)
     if (!weir_channel_is_writable(channel))
         return 0;
     size_t high = channel->high_bytes, bytes = weir__channel_pending_bytes(channel);
-    return bytes <= high ? high - bytes + 1 : 0;
+    return bytes <= high ? high - bytes + 1 : 1;
 }
 
 size_t weir_channel_bytes_before_writable(const weir_channel *channel)

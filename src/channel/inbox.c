@@ -10,16 +10,19 @@
 #include <string.h>
 
 /*
- * Calls wait in a stack that anybody pushes to. One task, which is part of the channel, takes them
- * to the loop, so the order of each caller's calls holds also when the channel moves: the task
- * finds out that it is on the wrong loop and goes on to the right one, with the calls that are
- * left. While it is posted the channel is kept alive. Who posts it and finds that the loop has
- * ended performs the calls himself; as the flag is his, he is alone with the channel.
+ * Calls wait in a stack that any thread pushes to. One task, which is part of the channel, takes
+ * them to the loop, so the order of each caller's calls holds also when the channel moves.
+ *
+ * `is_inbox_posted` is a baton: whoever sets it performs the calls, or passes it on with the task.
+ * While it is set the channel is kept alive. A channel is handed to another loop by the holder of
+ * the baton alone, on the loop it comes from: if the new loop refuses the task, the channel is
+ * still here, and closes here. Once a channel is on no loop, because its loop has terminated or it
+ * never had one, the holder performs the calls on its own thread; no other thread does meanwhile.
  */
 
 static void drain(weir_channel *channel);
 
-/* The flag was just set, or stays set: takes the task where the channel is. */
+/* The baton was just taken, or is held: takes the task where the channel is. */
 static void post(weir_channel *channel)
 {
     if (weir__channel_post(channel, &channel->inbox_task) < 0)
@@ -49,7 +52,7 @@ void weir__inbox_push(weir_channel *channel, weir_call *call)
  * performed yet; but a close need not wait. */
 static void miss_without_loop(weir_channel *channel, uint8_t missed)
 {
-    if (missed & (WEIR__MISSED_CLOSE | WEIR__MISSED_WRITE))
+    if (missed & (WEIR__MISSED_CLOSE | WEIR__MISSED_MESSAGE))
         weir__channel_close_now(channel, NULL);
 }
 
@@ -62,6 +65,11 @@ void weir__inbox_push_missed(weir_channel *channel, uint8_t missed)
         schedule(channel);
 }
 
+static bool is_going_elsewhere(const weir_channel *channel)
+{
+    return channel->is_going && !weir_executor_is_current(&channel->going_to->base);
+}
+
 void weir__inbox_follow(weir_channel *channel, bool is_here)
 {
     if (!is_here) {
@@ -69,7 +77,7 @@ void weir__inbox_follow(weir_channel *channel, bool is_here)
     } else if (!atomic_exchange_explicit(&channel->is_inbox_posted, true, memory_order_seq_cst)) {
         weir_channel_retain(channel);
         drain(channel);
-    } else if (channel->is_arriving) {
+    } else if (channel->is_going && !is_going_elsewhere(channel)) {
         weir__channel_arrive(channel); /* the calls come with the task */
     }
 }
@@ -80,19 +88,19 @@ static bool has_more(weir_channel *channel)
            atomic_load_explicit(&channel->missed, memory_order_seq_cst) != 0;
 }
 
-static void perform_missed_write(weir_channel *channel)
+static void perform_missed_message(weir_channel *channel)
 {
     if (!weir__channel_is_closing(channel))
         weir__channel_lost(channel, atomic_load_explicit(&channel->lost, memory_order_relaxed));
 }
 
-/* Whoever has lost a write to a stream and goes on writing must not leave a gap: what he has pushed
- * since then comes behind this. */
-static void look_for_missed_write(weir_channel *channel)
+/* A caller that has lost a message of a stream and goes on must not leave a gap: the calls that it
+ * has pushed since then come after this. */
+static void look_for_missed_message(weir_channel *channel)
 {
     uint8_t missed = atomic_load_explicit(&channel->missed, memory_order_seq_cst);
-    if (missed & WEIR__MISSED_WRITE && channel->transport->is_stream)
-        perform_missed_write(channel);
+    if (missed & WEIR__MISSED_MESSAGE && channel->transport->is_stream)
+        perform_missed_message(channel);
 }
 
 static void perform_missed(weir_channel *channel)
@@ -110,57 +118,98 @@ static void perform_missed(weir_channel *channel)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_READ });
     if (missed & WEIR__MISSED_SEND)
         weir__channel_send_on(channel);
-    if (missed & WEIR__MISSED_WRITE)
-        perform_missed_write(channel);
+    if (missed & WEIR__MISSED_MESSAGE)
+        perform_missed_message(channel);
     if (missed & WEIR__MISSED_CLOSE)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_CLOSE });
 }
 
-/* Performs the calls that are there now; false when there is more, for the task's next run: the
- * channel goes to another loop, or has come to this one and tells of that first. */
+/* From the store of the loop on, other threads may see it; but calls wait for the baton, which goes
+ * with the task. True: the channel is the other loop's. False: it has been closed here. */
+static bool hand_over(weir_channel *channel)
+{
+    weir_loop *before = weir__channel_loop(channel), *loop = channel->going_to;
+    if (before != NULL)
+        weir__executor_retain(&before->base);
+    weir__executor_retain(&loop->base);
+    weir__channel_set_loop(channel, loop);
+    int code = weir__executor_post_always(&loop->base, &channel->inbox_task);
+    if (code < 0) {
+        weir__channel_set_loop(channel, before);
+        weir__channel_not_taken(channel, code);
+    }
+    weir__executor_release(&loop->base);
+    if (before != NULL)
+        weir__executor_release(&before->base);
+    return code == 0;
+}
+
+/* Performs the calls that are there now. False when there is more, for the task's next run: the
+ * channel goes to another loop, or has come to this one and its handlers are notified first. */
 static bool perform(weir_channel *channel)
 {
-    weir_loop *loop = weir__channel_loop(channel);
     size_t count;
     weir_mpsc_node *last;
     if (channel->calls == NULL)
         channel->calls = weir__mpsc_take_from(&channel->inbox, &last, &count);
-    while (channel->calls != NULL || channel->is_arriving) {
-        if (channel->is_arriving && weir__channel_loop(channel) != loop)
+    while (channel->calls != NULL || channel->is_going) {
+        if (is_going_elsewhere(channel))
             return false;
-        if (channel->is_arriving) {
+        if (channel->is_going) {
             weir__channel_arrive(channel);
             if (channel->is_news_queued)
                 return false;
             continue;
         }
-        look_for_missed_write(channel);
+        look_for_missed_message(channel);
         weir_call *call = WEIR_CONTAINER(channel->calls, weir_call, node);
         channel->calls = call->node.next;
-        call->run(channel, call);
+        call->run(&channel->home, call);
     }
     /* What was kept while these were performed is still in front of what comes next. */
     channel->has_kept = channel->has_kept &&
                         atomic_load_explicit(&channel->inbox, memory_order_seq_cst) != NULL;
+    weir__channel_inbox_emptied(channel);
     perform_missed(channel);
     return true;
 }
 
-/* The flag is set, and its reference is held for it. */
+static bool perform_visited(weir_channel *channel)
+{
+    const weir_resident *before = weir__channel_begin_visit(channel);
+    bool is_done = perform(channel);
+    weir__channel_end_visit(before);
+    return is_done;
+}
+
+/* Gives the baton away when there is nothing left; false when there is, and it is held again. */
+static bool let_baton_go(weir_channel *channel)
+{
+    atomic_store_explicit(&channel->is_inbox_posted, false, memory_order_seq_cst);
+    return !has_more(channel) ||
+           atomic_exchange_explicit(&channel->is_inbox_posted, true, memory_order_seq_cst);
+}
+
+/* The baton is held, and its reference for it. */
 static void drain(weir_channel *channel)
 {
-    while (perform(channel)) {
-        atomic_store_explicit(&channel->is_inbox_posted, false, memory_order_seq_cst);
-        if (!has_more(channel) ||
-            atomic_exchange_explicit(&channel->is_inbox_posted, true, memory_order_seq_cst)) {
-            weir_channel_release(channel);
+    for (;;) {
+        if (is_going_elsewhere(channel)) {
+            if (hand_over(channel))
+                return;
+        } else if (perform_visited(channel)) {
+            if (let_baton_go(channel)) {
+                weir_channel_release(channel);
+                return;
+            }
+            /* More calls came: after what else the loop has to do. */
+            if (weir__channel_post(channel, &channel->inbox_task) == 0)
+                return;
+        } else if (!is_going_elsewhere(channel) &&
+                   weir__channel_post(channel, &channel->inbox_task) == 0) {
             return;
         }
-        /* More came: behind what else the loop has to do. */
-        if (weir__channel_post(channel, &channel->inbox_task) == 0)
-            return;
     }
-    post(channel);
 }
 
 int weir__inbox_run(weir_task *task)
@@ -173,10 +222,10 @@ int weir__inbox_run(weir_task *task)
     return 0;
 }
 
+/* On the thread that ends the loop. */
 void weir__inbox_dropped(weir_task *task)
 {
-    weir_channel *channel = WEIR_CONTAINER(task, weir_channel, inbox_task);
-    post(channel);
+    weir__inbox_run(task);
 }
 
 /* Carrying events ---------------------------------------------------------------------------- */
@@ -210,13 +259,14 @@ typedef struct event_call {
     _Alignas(8) char room[];
 } event_call;
 
-static void run_event(weir_channel *channel, weir_call *call)
+static void run_event(weir_home *home, weir_call *call)
 {
+    weir_channel *channel = weir__channel_at(home);
     event_call *self = WEIR_CONTAINER(call, event_call, call);
     if (self->weight > 0)
         atomic_fetch_sub_explicit(&channel->inbox_bytes, self->weight, memory_order_relaxed);
     if (self->from == NULL)
-        weir__event_enter(channel, &self->event);
+        weir__event_enter_from_outside(channel, &self->event);
     else if (!weir__lane_refuses(self->from, &self->event))
         weir__event_pass(self->from, &self->event);
     if (self->flushes)
@@ -247,6 +297,15 @@ static void drop_for_memory(weir_channel *channel, const weir_ctx *from, const w
     weir__event_drop(channel, event, -ENOMEM);
 }
 
+static size_t count_write(weir_channel *channel, const weir_event *event)
+{
+    size_t weight = weir__write_weight(weir_msg_size(event->msg));
+    atomic_fetch_add_explicit(&channel->inbox_bytes, weight, memory_order_relaxed);
+    if (weir__channel_pending_bytes(channel) > channel->high_bytes)
+        atomic_store_explicit(&channel->is_inbox_full, true, memory_order_release);
+    return weight;
+}
+
 /* NULL when it cannot be carried, and then it has been dropped. */
 static weir_call *new_event_call(weir_channel *channel, weir_ctx *from, const weir_event *event,
                                  bool flushes)
@@ -267,10 +326,8 @@ static weir_call *new_event_call(weir_channel *channel, weir_ctx *from, const we
     }
     *self = (event_call){ .call.run = run_event, .from = from, .flushes = flushes };
     weir__event_copy(&self->event, event, self->room);
-    if (event->kind == WEIR_OP_WRITE) {
-        self->weight = weir__write_weight(weir_msg_size(event->msg));
-        atomic_fetch_add_explicit(&channel->inbox_bytes, self->weight, memory_order_relaxed);
-    }
+    if (event->kind == WEIR_OP_WRITE)
+        self->weight = count_write(channel, event);
     return &self->call;
 }
 

@@ -5,14 +5,7 @@
 
 #include "channel/channel.h"
 
-/* A call to perform on the loop. `run` frees it. */
-typedef struct weir_call weir_call;
-struct weir_call {
-    weir_mpsc_node node;
-    void (*run)(weir_channel *channel, weir_call *call);
-};
-
-/* Any thread. */
+/* Runs a call on the channel's loop. Any thread. */
 void weir__inbox_push(weir_channel *channel, weir_call *call);
 
 /* What has to happen though there is no memory for a call: it does behind those that are there. */
@@ -20,10 +13,10 @@ enum {
     WEIR__MISSED_FLUSH = 1,
     WEIR__MISSED_READ = 2,
     WEIR__MISSED_CLOSE = 4,
-    WEIR__MISSED_WEIGH = 8,  /* reasons against writing have changed */
-    WEIR__MISSED_WRITE = 16, /* because of the channel's `lost` */
-    WEIR__MISSED_OTHER = 32, /* which nobody can make up for */
-    WEIR__MISSED_PAUSE = 64, /* reasons against reading have changed */
+    WEIR__MISSED_WEIGH = 8,    /* reasons against writing have changed */
+    WEIR__MISSED_MESSAGE = 16, /* because of the channel's `lost` */
+    WEIR__MISSED_OTHER = 32,   /* which nobody can make up for */
+    WEIR__MISSED_PAUSE = 64,   /* reasons against reading have changed */
     WEIR__MISSED_SEND = 128, /* something has come back, or can go on: see weir__channel_send_on */
 };
 void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);

@@ -206,16 +206,14 @@ static void not_delivered(weir_ctx *ctx, const weir_event *event, int code)
     case WEIR_EV_ADDED:
         weir_error_set(&error, code, ctx->type->name, "could not be added on its executor: %s",
                        weir_error_text(code));
-        weir__ctx_lane(ctx)->is_unknown = true;
-        weir__ctx_added_failed(ctx, &error);
-        weir__channel_close_now(channel, NULL);
+        weir__ctx_added_elsewhere(ctx, &error);
         break;
     case WEIR_EV_REMOVED:
-        /* Nobody else can be using its state any more. */
+        /* Its executor has terminated, or has no thread: none can be using its state. */
         weir__ctx_lane(ctx)->is_removed = true;
+        weir__ctx_lane(ctx)->is_on_loop = true;
         weir__ctx_timers_cancel(ctx);
-        if (!weir__ctx_lane(ctx)->is_unknown)
-            weir__event_call(ctx, event);
+        weir__event_call(ctx, event);
         break;
     case WEIR_OP_WRITE:
         weir__event_drop(channel, event, code);
@@ -226,24 +224,36 @@ static void not_delivered(weir_ctx *ctx, const weir_event *event, int code)
     }
 }
 
-static void come_back(weir_channel *channel, weir_call *call)
+static void flush_is_back(weir_ctx *ctx)
 {
+    weir_lane *lane = weir__ctx_lane(ctx);
+    bool owes_flush = lane->owes_flush;
+    lane->is_flush_away = lane->owes_flush = false;
+    if (owes_flush)
+        weir__lane_send(ctx, &(weir_event){ .kind = WEIR_OP_FLUSH });
+}
+
+static void come_back(weir_home *home, weir_call *call)
+{
+    weir_channel *channel = weir__channel_at(home);
     weir_parcel *parcel = WEIR_CONTAINER(call, weir_parcel, back);
     weir_ctx *ctx = parcel->ctx;
-    bool is_removal = parcel == &weir__ctx_lane(ctx)->removal;
-    const weir_error *failure = (const weir_error *)parcel->room;
+    weir_lane *lane = weir__ctx_lane(ctx);
+    const weir_error *failure = weir__parcel_room(parcel);
     if (parcel->code == WEIR_ETLS_SWITCHED)
         refuse_switch(ctx, parcel->event.msg);
     else if (parcel->code < 0)
         not_delivered(ctx, &parcel->event, parcel->code);
     else if (parcel->goes_on && !weir__lane_refuses(ctx, &parcel->event))
         weir__event_pass(ctx, &parcel->event);
-    else if (parcel->event.kind == WEIR_EV_ADDED && failure->code < 0)
-        weir__ctx_added_failed(ctx, failure);
+    else if (parcel->event.kind == WEIR_EV_ADDED)
+        weir__ctx_added_elsewhere(ctx, failure->code < 0 ? failure : NULL);
     weir_promise_release(parcel->event.promise);
     if (is_switch(&parcel->event))
         count_switching(ctx, -1);
-    if (!is_removal)
+    if (parcel == &lane->flush)
+        flush_is_back(ctx);
+    else if (parcel != &lane->removal)
         weir__free(parcel);
     count_away(ctx, -1);
     weir__ctx_returned(ctx);
@@ -272,7 +282,7 @@ static void call_handler(weir_ctx *ctx, weir_parcel *parcel)
     }
     switch (parcel->event.kind) {
     case WEIR_EV_ADDED:
-        lane->failure = (weir_error *)parcel->room;
+        lane->failure = weir__parcel_room(parcel);
         lane->failure->code = 0;
         lane->is_adding = true;
         weir__event_call(ctx, &parcel->event);
@@ -282,10 +292,18 @@ static void call_handler(weir_ctx *ctx, weir_parcel *parcel)
     case WEIR_EV_REMOVED:
         lane->is_removed = true;
         weir__ctx_timers_cancel(ctx);
-        if (!lane->is_unknown)
-            weir__event_call(ctx, &parcel->event);
+        weir__event_call(ctx, &parcel->event);
         break;
     default:
+        if (lane->is_failed &&
+            !lane->is_optional) { /* nothing may go past it: the channel closes */
+            parcel->code = WEIR_ECLOSED;
+            break;
+        }
+        if (parcel->event.kind == WEIR_EV_READ && lane->is_losing) {
+            parcel->code = WEIR_ECLOSED; /* it must not follow what was lost */
+            break;
+        }
         /* What it has no callback for was carried all the same, so that it keeps its place; and
          * what came too late for a handler that is leaving passes it by. */
         parcel->goes_on = lane->is_removed || lane->is_failed ||
@@ -304,9 +322,7 @@ static void call_handler(weir_ctx *ctx, weir_parcel *parcel)
 static void send_back(weir_parcel *parcel)
 {
     weir_channel *channel = weir_channel_retain(parcel->ctx->channel);
-    weir_loop *loop = weir__channel_loop(channel);
-    if (loop != NULL)
-        weir__executor_retain(&loop->base);
+    weir_loop *loop = weir__channel_retain_loop(channel);
     weir__inbox_push(channel, &parcel->back);
     weir_channel_release(channel);
     if (loop != NULL)
@@ -344,19 +360,31 @@ bool weir__lane_goes_on(weir_ctx *ctx, const weir_event *event)
 
 static weir_parcel *new_parcel(weir_ctx *ctx, const weir_event *event)
 {
+    weir_lane *lane = weir__ctx_lane(ctx);
     if (event->kind == WEIR_EV_REMOVED)
-        return &weir__ctx_lane(ctx)->removal;
+        return &lane->removal;
     size_t room = event->kind == WEIR_EV_ADDED ? sizeof(weir_error) : weir__event_room(event);
-    return weir__alloc(sizeof(weir_parcel) + room);
+    weir_parcel *parcel = weir__alloc(sizeof *parcel + room);
+    if (parcel == NULL && event->kind == WEIR_OP_FLUSH && !lane->is_flush_away) {
+        lane->is_flush_away = true;
+        parcel = &lane->flush;
+    }
+    return parcel;
 }
 
 void weir__lane_send(weir_ctx *ctx, const weir_event *event)
 {
+    if (event->kind == WEIR_EV_ADDED)
+        weir__ctx_lane(ctx)->is_optional = weir__ctx_lane(ctx)->promise != NULL;
     if (event->kind == WEIR_EV_READ && weir__ctx_lane(ctx)->is_missing) {
         weir_msg_release(event->msg); /* the channel is being closed for the one before */
         return;
     }
     weir_parcel *parcel = new_parcel(ctx, event);
+    if (parcel == NULL && event->kind == WEIR_OP_FLUSH) {
+        weir__ctx_lane(ctx)->owes_flush = true;
+        return;
+    }
     if (parcel == NULL) {
         not_delivered(ctx, event, -ENOMEM);
         return;
@@ -364,16 +392,19 @@ void weir__lane_send(weir_ctx *ctx, const weir_event *event)
     *parcel = (weir_parcel){ .ctx = ctx, .back.run = come_back };
     parcel->task =
         (weir_task){ .run = run_parcel, .dropped = drop_parcel, .name = ctx->type->name };
-    weir__event_copy(&parcel->event, event, parcel->room);
+    weir__event_copy(&parcel->event, event, weir__parcel_room(parcel));
     count_away(ctx, 1);
     if (is_switch(event)) {
         count_switching(ctx, 1);
         atomic_fetch_add_explicit(&weir__ctx_lane(ctx)->switches, 1, memory_order_relaxed);
     }
     weir_channel_retain(ctx->channel);
-    int code = weir__executor_post_always(weir__ctx_lane(ctx)->executor, &parcel->task);
-    if (code < 0) {
-        parcel->code = code;
+    weir_lane *lane = weir__ctx_lane(ctx);
+    /* An executor without a thread may get one for the next parcel, which must not come first. */
+    if (lane->rejected == 0)
+        lane->rejected = weir__executor_post_always(lane->executor, &parcel->task);
+    if (lane->rejected < 0) {
+        parcel->code = lane->rejected;
         weir__inbox_push(ctx->channel, &parcel->back); /* behind what is on its way back */
     }
 }

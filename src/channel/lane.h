@@ -13,17 +13,28 @@ typedef struct weir_parcel {
     weir_event event;
     int code;     /* why it could not be delivered; 0: it was */
     bool goes_on; /* when it is back, the event goes on from the handler's place */
-    _Alignas(8) char room[];
 } weir_parcel;
+
+/* What the event borrows is copied behind the parcel. */
+static inline void *weir__parcel_room(weir_parcel *parcel)
+{
+    return parcel + 1;
+}
 
 /* What a context has that is not on the loop: part of its allocation. */
 typedef struct weir_lane {
     weir_executor *executor;
 
     /* The loop's. */
-    unsigned away;      /* parcels that are not back */
-    unsigned switching; /* with weir_event_switched, among them */
-    bool is_missing;    /* a message did not get there, so those behind it must not either */
+    unsigned away;         /* parcels that are not back */
+    unsigned switching;    /* with weir_event_switched, among them */
+    bool is_missing;       /* a message did not get there, so those behind it must not either */
+    bool is_optional;      /* it is added with a promise: the channel goes on if that fails */
+    bool is_flush_away;    /* the parcel `flush` is in use */
+    bool owes_flush;       /* it was needed once more meanwhile */
+    bool is_on_loop;       /* `removed` runs there, for want of the executor */
+    int rejected;          /* why the executor did not take a parcel; it gets none after that */
+    weir_promise *promise; /* of its being added; NULL */
 
     /* Both have it: how many of the latter have not got there. */
     _Atomic(unsigned) switches;
@@ -31,13 +42,13 @@ typedef struct weir_lane {
     /* The executor's. */
     bool is_adding, is_failed, is_removed;
     bool is_losing;       /* a message did not get back from there: the same */
-    bool is_unknown;      /* `added` never reached it, so `removed` must not */
     weir_parcel *current; /* what it is being called for */
     weir_error *failure;  /* where a failing `added` says so */
     weir_list timers;
 
-    weir_parcel
-        removal; /* to be removed must not fail: it is a part of the lane. The last member */
+    /* Two that need no memory: a handler is always removed, and a write without a flush after it
+     * would never be sent. */
+    weir_parcel removal, flush;
 } weir_lane;
 
 /* Where it is in that, and it, NULL when there is none. */

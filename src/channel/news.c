@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* What a channel's handlers are told about its coming and going. */
+#include "channel/inbox.h"
 #include "channel/registration.h"
+
+/* By then the loop may be at the end of a task or an operation of another channel's. */
+static void fire(weir_channel *channel, weir_event_kind kind)
+{
+    const weir_resident *before = weir__channel_begin_visit(channel);
+    weir__pipeline_fire(channel, kind);
+    weir__channel_end_visit(before);
+}
 
 /* It has come to the loop, or has become active: what waited goes on. */
 static void go_on(weir_channel *channel, weir_event_kind kind)
 {
     if (kind == WEIR_EV_ACTIVE)
-        weir__pipeline_fire(channel, WEIR_EV_ACTIVE);
+        fire(channel, WEIR_EV_ACTIVE);
     if (channel->is_read_wanted || (kind != WEIR_EV_ACTIVE && channel->is_auto_read))
         weir__channel_read_now(channel);
     if (weir__outbound_has_flushed(&channel->outbound) || channel->is_output_ended)
@@ -16,19 +25,19 @@ static void go_on(weir_channel *channel, weir_event_kind kind)
 /* What was told has to come back from there before the end of everything is told. */
 static bool waits_for_handlers_elsewhere(const weir_channel *channel)
 {
-    return channel->away > 0 && weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_CLOSED &&
+    return channel->away > 0 && !channel->is_abandoned &&
+           weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_CLOSED &&
            !channel->life.is_told_active && !channel->life.is_told_registered;
 }
 
-static void tell(weir_notice *notice)
+static void tell(weir_channel *channel)
 {
-    weir_channel *channel = WEIR_CONTAINER(notice, weir_channel, news);
     const weir_transport *transport = channel->transport;
     channel->is_news_queued = false;
     while (!waits_for_handlers_elsewhere(channel)) {
         switch (weir__lifecycle_news(&channel->life)) {
         case WEIR_NEWS_REGISTERED:
-            weir__pipeline_fire(channel, WEIR_EV_REGISTERED);
+            fire(channel, WEIR_EV_REGISTERED);
             if (transport->is_active != NULL && transport->is_active(channel))
                 weir__lifecycle_activate(&channel->life);
             continue;
@@ -39,10 +48,10 @@ static void tell(weir_notice *notice)
             go_on(channel, WEIR_EV_REGISTERED);
             continue;
         case WEIR_NEWS_INACTIVE:
-            weir__pipeline_fire(channel, WEIR_EV_INACTIVE);
+            fire(channel, WEIR_EV_INACTIVE);
             continue;
         case WEIR_NEWS_UNREGISTERED:
-            weir__pipeline_fire(channel, WEIR_EV_UNREGISTERED);
+            fire(channel, WEIR_EV_UNREGISTERED);
             continue;
         case WEIR_NEWS_OVER:
             weir__pipeline_remove_all(&channel->pipeline);
@@ -57,14 +66,31 @@ static void tell(weir_notice *notice)
     weir_channel_release(channel);
 }
 
-/* Behind the listeners of what was completed until now. */
+static void run_notice(weir_notice *notice)
+{
+    tell(WEIR_CONTAINER(notice, weir_channel, news));
+}
+
+static void run_call(weir_home *home, weir_call *call)
+{
+    (void)call;
+    tell(weir__channel_at(home));
+}
+
+/* Behind the listeners of what was completed until now. Without a loop, handlers that are removed
+ * on other executors come back on any thread: the inbox keeps them apart from this. */
 void weir__channel_queue_news(weir_channel *channel)
 {
     if (channel->is_news_queued)
         return;
     channel->is_news_queued = true;
-    channel->news.run = tell;
     weir_channel_retain(channel);
+    if (weir__channel_loop(channel) == NULL && weir__channel_is_closing(channel)) {
+        channel->news_call.run = run_call;
+        weir__inbox_push(channel, &channel->news_call);
+        return;
+    }
+    channel->news.run = run_notice;
     weir__channel_queue_notice(channel, &channel->news);
 }
 

@@ -103,8 +103,9 @@ typedef struct option_call {
     size_t low_bytes, high_bytes;
 } option_call;
 
-static void run_option(weir_channel *channel, weir_call *call)
+static void run_option(weir_home *home, weir_call *call)
 {
+    weir_channel *channel = weir__channel_at(home);
     option_call *self = WEIR_CONTAINER(call, option_call, call);
     weir_error error;
     if (self->option == WEIR_OPTIONS_END)

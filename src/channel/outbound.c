@@ -11,7 +11,8 @@
 
 void weir__outbound_flush(weir_outbound *queue)
 {
-    queue->unflushed = NULL;
+    if (!queue->is_failed)
+        queue->unflushed = NULL;
 }
 
 static inline void count_sent(weir_outbound *queue, const weir_write *entry)
@@ -149,22 +150,23 @@ static bool is_whole(const weir_write *entry)
     return entry->msg->type != &weir_buf_type || weir_buf_readable(buf) >= entry->size;
 }
 
-/* Fails what cannot be sent any more, from the front. */
-static void drop_broken(weir_outbound *queue, weir_spare *spare)
+/* Fails what cannot be sent any more, from the front. WEIR_EBOUNDS for one that leaves a gap: it
+ * stays, and nothing after it may be sent. */
+static int drop_broken(weir_outbound *queue, weir_spare *spare)
 {
     while (weir__outbound_current(queue, spare) != NULL && !is_whole(queue->first)) {
-        if (queue->first->promise == NULL)
-            queue->lost = WEIR_EBOUNDS;
+        if (weir__promise_leaves_gap(queue->first->promise))
+            return WEIR_EBOUNDS;
         weir__outbound_remove(queue, spare, WEIR_EBOUNDS);
     }
+    return 0;
 }
 
 int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max)
 {
-    int count = 0;
-    drop_broken(queue, spare);
-    if (!weir__outbound_has_flushed(queue))
-        return 0;
+    int count = drop_broken(queue, spare);
+    if (count < 0 || !weir__outbound_has_flushed(queue))
+        return count;
     weir_write *before = NULL, *entry = queue->first;
     while (entry != queue->unflushed && count < max && entry->msg->type == &weir_buf_type) {
         if (before != NULL && !begin_entry(entry)) {
@@ -216,6 +218,8 @@ void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes)
 bool weir__outbound_fail(weir_outbound *queue, weir_spare *spare, int code)
 {
     bool has_lost = false;
+    queue->is_failed = true;
+    queue->unflushed = queue->first;
     while (queue->first != NULL) {
         has_lost |= queue->first->promise == NULL;
         end_entry(queue, spare, unlink_first(queue), code);

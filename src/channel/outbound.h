@@ -36,6 +36,7 @@ typedef struct weir_outbound {
     weir_write *first, *unflushed, *last;
     _Atomic(size_t) bytes; /* of all that is in it; others read it, too */
     bool is_started;       /* bytes of the first one were handed to an operation */
+    bool is_failed;        /* a flush has no effect any more: bytes before are lost */
     int16_t failure;       /* why nothing can be sent any more; not told yet */
     int lost; /* why a message without a promise could not be sent; the owner's to tell */
     _Atomic(uint64_t) bytes_out, messages_out; /* that were sent */
@@ -47,7 +48,7 @@ static inline size_t weir__write_weight(size_t size)
     return size > 0 ? size : 1;
 }
 
-/* All that is in it may be sent from now on. */
+/* Marks every message in it as flushed. No effect after weir__outbound_fail. */
 void weir__outbound_flush(weir_outbound *queue);
 
 /* The first message to send, NULL when there is none; those that were cancelled are dropped. From
@@ -59,7 +60,8 @@ weir_msg *weir__outbound_current(weir_outbound *queue, weir_spare *spare);
 weir_msg *weir__outbound_at(weir_outbound *queue, weir_spare *spare, unsigned n);
 
 /* The bytes of flushed buffers from the front, in at most `max` pieces: how many there are. Stops
- * before what is not a buffer. What it names cannot be cancelled any more. */
+ * before what is not a buffer. What it names cannot be cancelled any more. WEIR_EBOUNDS when bytes
+ * of the first one are gone, which nothing may follow. */
 int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max);
 
 /* Where the bytes are, if one flushed buffer in one piece is all there is, which then cannot be
@@ -92,7 +94,8 @@ void weir__outbound_remove(weir_outbound *queue, weir_spare *spare, int code);
  * succeeds. NULL when nothing is flushed. */
 weir_msg *weir__outbound_take(weir_outbound *queue, weir_spare *spare);
 
-/* Fails everything, in order; true when that was a loss for somebody without a promise. */
+/* Fails every message, in order, and sends no other: a destructor that flushes or closes the
+ * channel must not send what follows a lost message. True if one of them had no promise. */
 bool weir__outbound_fail(weir_outbound *queue, weir_spare *spare, int code);
 
 static inline bool weir__outbound_has_flushed(const weir_outbound *queue)

@@ -36,17 +36,53 @@ void weir__pipeline_call_added(weir_pipeline *pipeline)
     /* `added` may add and remove; what it adds is told at once, and removed contexts stay linked.
      */
     for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
-        if (ctx->state == WEIR_CTX_NEW)
-            weir__ctx_call_added(ctx);
+        if (ctx->state == WEIR_CTX_UNWANTED)
+            weir__ctx_remove(ctx);
+        else if (ctx->state == WEIR_CTX_NEW)
+            weir__ctx_call_added_late(ctx);
+    }
+}
+
+void weir__pipeline_link(weir_ctx *prev, weir_ctx *ctx)
+{
+    ctx->prev = prev;
+    ctx->next = prev->next;
+    /* An event that has passed the next one has passed this place. */
+    if (atomic_load_explicit(&ctx->next->eof, memory_order_relaxed) & WEIR__EOF_PASSED)
+        atomic_store_explicit(&ctx->eof, WEIR__EOF_PASSED | WEIR__EOF_RECEIVED,
+                              memory_order_relaxed);
+    ctx->next->prev = ctx;
+    atomic_signal_fence(memory_order_release); /* for a signal handler that walks the list */
+    prev->next = ctx;
+}
+
+bool weir__pipeline_forget_arriving(weir_pipeline *pipeline, const weir_ctx *ctx)
+{
+    weir_ctx **at = &pipeline->arriving;
+    while (*at != NULL && *at != ctx)
+        at = &(*at)->next;
+    if (*at == NULL)
+        return false;
+    *at = ctx->next;
+    return true;
+}
+
+/* The channel is closed, so no more can be announced. Those on their way are linked, for every
+ * handler that was added is removed; run_change finds them gone. Under the lock. */
+static void link_arriving(weir_pipeline *pipeline)
+{
+    while (pipeline->arriving != NULL) {
+        weir_ctx *ctx = pipeline->arriving;
+        pipeline->arriving = ctx->next;
+        weir__pipeline_link(pipeline->tail.prev, ctx);
     }
 }
 
 void weir__pipeline_remove_all(weir_pipeline *pipeline)
 {
     weir__channel_lock(channel_of(pipeline));
+    link_arriving(pipeline);
     for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next)
-        ctx->is_listed = false;
-    for (weir_ctx *ctx = pipeline->arriving; ctx != NULL; ctx = ctx->next)
         ctx->is_listed = false;
     weir__channel_unlock(channel_of(pipeline));
     for (weir_ctx *ctx = pipeline->tail.prev; ctx != &pipeline->head; ctx = ctx->prev)

@@ -18,7 +18,13 @@ void weir__pipeline_init(weir_pipeline *pipeline, weir_channel *channel);
 /* The channel was registered: calls every `added` that waited for it. */
 void weir__pipeline_call_added(weir_pipeline *pipeline);
 
-/* Takes all handlers out, from the tail to the head. */
+/* Links a context after `prev`. On the loop, under the lock. */
+void weir__pipeline_link(weir_ctx *prev, weir_ctx *ctx);
+
+/* Takes a context off the list of those on their way; false if it is not on it. Under the lock. */
+bool weir__pipeline_forget_arriving(weir_pipeline *pipeline, const weir_ctx *ctx);
+
+/* Removes all handlers, from the tail to the head, those on their way included. */
 void weir__pipeline_remove_all(weir_pipeline *pipeline);
 
 /* Frees what is left, when the channel goes. */

@@ -39,6 +39,12 @@ static void forget_move(weir_channel_extras *extras, int code)
     weir__executor_release(&loop->base);
 }
 
+bool weir__channel_is_moving(const weir_channel *channel)
+{
+    const weir_channel_extras *extras = weir__channel_extras(channel);
+    return extras != NULL && extras->move_to != NULL;
+}
+
 void weir__channel_forget_move(weir_channel *channel)
 {
     weir_channel_extras *extras = weir__channel_extras(channel);
@@ -50,11 +56,21 @@ void weir__channel_forget_move(weir_channel *channel)
 
 #define NOT_TAKEN "closed by force, because no event loop took it"
 
-/* The loop does not take it: row 121. */
-static void refuse(weir_channel *channel, int code)
+/* It has got to the loop it was handed to, or does not get there. */
+static void end_going(weir_channel *channel)
+{
+    weir_loop *loop = channel->going_to;
+    channel->is_going = false;
+    weir__executor_release(&loop->base);
+}
+
+/* Row 121. */
+void weir__channel_not_taken(weir_channel *channel, int code)
 {
     weir_promise *promise = channel->loop_promise;
     channel->loop_promise = NULL;
+    if (channel->is_going)
+        end_going(channel);
     give_place_back(channel);
     weir_log(WEIR_LOG_WARN, "channel", "%08llx: " NOT_TAKEN ": %s", (unsigned long long)channel->id,
              weir_error_text(code));
@@ -66,12 +82,6 @@ static void refuse(weir_channel *channel, int code)
 
 static int attach(weir_channel *channel, weir_loop *loop)
 {
-    if (!weir_executor_is_current(&loop->base)) {
-        /* It has ended, and somebody else performs what is left; or it could not begin. */
-        int code = atomic_load_explicit(&loop->base.start_code, memory_order_relaxed);
-        return code < 0 ? code : WEIR_ESHUTDOWN;
-    }
-    channel->resident.type = &weir__channel_resident_type;
     int code = weir__loop_add(loop, &channel->resident);
     if (code == 0 && channel->transport->attach != NULL) {
         code = channel->transport->attach(channel);
@@ -83,15 +93,18 @@ static int attach(weir_channel *channel, weir_loop *loop)
 
 void weir__channel_arrive(weir_channel *channel)
 {
-    channel->is_arriving = false;
+    weir_loop *loop = channel->going_to;
+    if (weir__channel_loop(channel) != loop)
+        weir__channel_set_loop(channel, loop);
+    end_going(channel); /* the channel itself holds its loop */
     if (weir__channel_is_closing(channel)) {
         give_place_back(channel);
         weir__channel_end_promise(&channel->loop_promise, WEIR_ECLOSED);
         return;
     }
-    int code = attach(channel, weir__channel_loop(channel));
+    int code = attach(channel, loop);
     if (code < 0) {
-        refuse(channel, code);
+        weir__channel_not_taken(channel, code);
         return;
     }
     channel->has_place = false; /* it is there, and the loop knows */
@@ -99,7 +112,7 @@ void weir__channel_arrive(weir_channel *channel)
         channel->is_held_by_loop = true;
         weir_channel_retain(channel);
     }
-    channel->spare = &weir__channel_loop(channel)->writes;
+    channel->spare = &loop->writes;
     weir__lifecycle_register(&channel->life);
     weir__channel_resume_timers(channel);
     /* `added` may begin the next step already. */
@@ -113,23 +126,23 @@ void weir__channel_arrive(weir_channel *channel)
     weir__channel_try_to_leave(channel);
 }
 
-/* From here on the channel is the loop's. It is on none now. */
+/* It is on no loop, and goes to this one now. */
 static void hand_over(weir_channel *channel, weir_loop *loop, weir_promise *promise)
 {
-    bool is_here = weir_executor_is_current(&loop->base);
     if (weir__lifecycle_state(&channel->life) >= WEIR_CHANNEL_CLOSING) {
         give_place_back(channel);
         weir__promise_end(promise, WEIR_ECLOSED);
         return;
     }
-    if (channel->is_arriving) {
+    if (channel->is_going) {
         weir__promise_end(promise, WEIR_EREGISTERED);
         return;
     }
     channel->loop_promise = weir_promise_retain(promise);
-    channel->is_arriving = true;
-    weir__channel_set_loop(channel, loop);
-    weir__inbox_follow(channel, is_here);
+    weir__executor_retain(&loop->base);
+    channel->going_to = loop;
+    channel->is_going = true;
+    weir__inbox_follow(channel, true);
 }
 
 /* Something is still to be told on this thread. */
@@ -164,8 +177,7 @@ static void register_now(weir_channel *channel, weir_loop *loop, weir_promise *p
 static int check_free(const weir_channel *channel)
 {
     weir_channel_state state = weir__lifecycle_state(&channel->life);
-    const weir_channel_extras *extras = weir__channel_extras(channel);
-    bool is_going = channel->is_arriving || (extras != NULL && extras->move_to != NULL);
+    bool is_going = channel->is_going || weir__channel_is_moving(channel);
     if (state >= WEIR_CHANNEL_CLOSING)
         return WEIR_ECLOSED;
     return state == WEIR_CHANNEL_OPEN && !is_going ? 0 : WEIR_EREGISTERED;
@@ -255,8 +267,9 @@ static void release_goal(goal to)
         weir__executor_release(&to.loop->base);
 }
 
-static void run_loop_call(weir_channel *channel, weir_call *call)
+static void run_loop_call(weir_home *home, weir_call *call)
 {
+    weir_channel *channel = weir__channel_at(home);
     loop_call *self = WEIR_CONTAINER(call, loop_call, call);
     go_now(channel, self->to, self->promise);
     release_goal(self->to);
@@ -305,7 +318,7 @@ void weir_group_register(weir_group *group, weir_channel *channel, weir_promise 
     if (group == NULL || channel == NULL)
         weir__promise_end(promise, -EINVAL);
     else if (group->per_channel == NULL) /* a call on its way keeps the loop, if not the group */
-        go_to(channel, weir_group_next(group), promise, false);
+        go_to(channel, weir__group_choose(group), promise, false);
     else
         go(channel, (goal){ .group = group }, promise);
 }
@@ -361,6 +374,8 @@ void weir__channel_go_elsewhere(weir_channel *channel)
     if (extras == NULL || extras->move_to == NULL ||
         weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_OPEN)
         return;
+    if (extras->is_leave_pending)
+        return; /* it would take the channel off its new loop; on_leave goes on */
     if (channel->is_news_queued)
         return; /* then it will be asked again, when nothing is left to be told here */
     if (channel->resting > 0)
@@ -378,16 +393,23 @@ void weir__channel_go_elsewhere(weir_channel *channel)
     weir_promise_release(promise);
 }
 
-/* A handler may keep it from leaving. */
+/* A handler may keep it from leaving. If another deregistration was faster, it is off its loop all
+ * the same. */
 static void on_leave(weir_listener *listener, weir_future *future)
 {
     weir_channel_extras *extras = WEIR_CONTAINER(listener, weir_channel_extras, on_leave);
     weir_channel *channel = extras->channel;
     int code = weir_future_code(future);
-    if (code == 0 && weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_OPEN)
+    bool is_off = weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_OPEN;
+    extras->is_leave_pending = false;
+    if (code == -EALREADY && is_off)
+        code = 0;
+    if (code == 0 && !is_off)
         code = -ECANCELED; /* a handler said so, but it is not true */
     if (code < 0 && extras->move_to != NULL)
         forget_move(extras, code);
+    else if (is_off && extras->move_to != NULL)
+        weir__channel_queue_news(channel);
     weir_channel_release(channel);
 }
 
@@ -408,9 +430,10 @@ static void move_now(weir_channel *channel, weir_loop *loop, weir_promise *promi
     }
     plan_move(extras, loop, promise);
     extras->on_leave.done = on_leave;
+    extras->is_leave_pending = true;
     weir_channel_retain(channel);
     weir_future_listen(weir_promise_future(leave), &extras->on_leave);
-    weir_channel_deregister(channel, leave);
+    weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_DEREGISTER, .promise = leave });
     weir_promise_release(leave);
 }
 

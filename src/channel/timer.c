@@ -34,7 +34,10 @@ static int fire(weir_timer *base)
     weir_ctx_timer *timer = WEIR_CONTAINER(base, weir_ctx_timer, timer);
     weir_ctx *ctx = timer->ctx;
     take_out(timer);
+    /* A channel is freed at the end of the turn. */
+    const weir_resident *before = weir__channel_begin_visit(ctx->channel);
     timer->fire(timer, ctx);
+    weir__channel_end_visit(before);
     return 0;
 }
 

@@ -2,6 +2,8 @@
 /* The base of aggregators: what there is of a message, and when it is too much. */
 #include <weir/aggregator.h>
 
+#include "channel/arg.h"
+
 #include <weir/channel.h>
 
 #include <errno.h>
@@ -13,11 +15,10 @@ void weir_aggregator_init(weir_ctx *ctx, const weir_aggregator_type *type,
                           const weir_aggregator_limits *limits)
 {
     weir_aggregator *self = weir_ctx_state(ctx);
-    if (limits == NULL || limits->max_bytes == 0 || limits->max_bytes > WEIR_BUF_MAX ||
-        (unsigned)limits->oversize > WEIR_AGGREGATOR_TRUNCATE) {
-        weir_ctx_fail(ctx, -EINVAL, "how long may a message be? There is no limit that can be");
+    if (!weir__arg_check_given(ctx, "weir_aggregator_limits", limits) ||
+        !weir__arg_check_size(ctx, "max_bytes", limits->max_bytes, 1, WEIR_BUF_MAX) ||
+        !weir__arg_check(ctx, "oversize", limits->oversize, 0, WEIR_AGGREGATOR_TRUNCATE))
         return;
-    }
     *self = (weir_aggregator){ .type = type, .limits = *limits };
     if (self->limits.max_pieces == 0)
         self->limits.max_pieces = MOST_PIECES;

@@ -225,12 +225,14 @@ static void decoder_on_read(weir_ctx *ctx, weir_msg *msg)
 
 const weir_handler_type weir_base64_encoder = {
     .name = "base64 encoder",
+    .arg_size = sizeof(weir_base64),
     .write = encoder_write,
 };
 
 const weir_handler_type weir_base64_decoder = {
     .name = "base64 decoder",
     .state_size = sizeof(base64_decoder),
+    .arg_size = sizeof(weir_base64),
     .on_read = decoder_on_read,
     .takes_reads = &weir_buf_type,
     .gives_reads = &weir_buf_type,

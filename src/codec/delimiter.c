@@ -2,10 +2,15 @@
 /* Frames that end with certain bytes. */
 #include <weir/delimiter.h>
 
+#include "base/alloc.h"
 #include "buf/buf.h"
+#include "channel/arg.h"
 
 #include <errno.h>
 #include <string.h>
+
+#define MAX_LENGTH (WEIR_BUF_MAX / 2)
+#define MAX_ENDS 4096
 
 static const weir_delimiter line_ends[] = { WEIR_DELIMITER("\n"), WEIR_DELIMITER("\r\n") };
 
@@ -198,13 +203,23 @@ static const weir_decoder_type type = {
     .is_inside = is_inside,
 };
 
-static bool has_good_ends(const delimiter_decoder *self)
+static bool check_ends(weir_ctx *ctx, const delimiter_decoder *self)
 {
-    bool is_good = self->ends != NULL && self->end_count > 0;
+    bool is_good = weir__arg_check_given(ctx, "ends", self->ends) &&
+                   weir__arg_check_size(ctx, "end_count", self->end_count, 1, MAX_ENDS);
     for (size_t i = 0; is_good && i < self->end_count; i++)
-        is_good = self->ends[i].bytes != NULL && self->ends[i].length > 0 &&
-                  self->ends[i].length <= WEIR_BUF_MAX / 2;
+        is_good = weir__arg_check_given(ctx, "bytes of an end", self->ends[i].bytes) &&
+                  weir__arg_check_size(ctx, "length of an end", self->ends[i].length, 1,
+                                       MAX_LENGTH);
     return is_good;
+}
+
+static bool check_config(weir_ctx *ctx, const weir_delimited *config)
+{
+    return weir__arg_check_given(ctx, "weir_delimited", config) &&
+           weir__arg_check_size(ctx, "max_length", config->max_length, 1, MAX_LENGTH) &&
+           weir__arg_check(ctx, "oversize", config->oversize, 0, WEIR_OVERSIZE_SKIP_FIRST) &&
+           check_ends(ctx, weir_ctx_state(ctx));
 }
 
 static void look_at_ends(delimiter_decoder *self)
@@ -225,13 +240,9 @@ static void begin(weir_ctx *ctx, const weir_delimiter *ends, size_t end_count)
     const weir_delimited *config = weir_ctx_arg(ctx);
     self->ends = ends;
     self->end_count = end_count;
-    bool is_good = config != NULL && config->max_length > 0 &&
-                   config->max_length <= WEIR_BUF_MAX / 2 && has_good_ends(self);
     weir_decoder_init(&self->decoder, &type);
-    if (!is_good) {
-        weir_ctx_fail(ctx, -EINVAL, "frames need a limit, and something that they end with");
+    if (!check_config(ctx, config))
         return;
-    }
     look_at_ends(self);
     weir_decoder_set_max_message(&self->decoder, config->max_length + self->longest);
 }
@@ -247,9 +258,47 @@ static void line_added(weir_ctx *ctx)
     begin(ctx, line_ends, sizeof line_ends / sizeof *line_ends);
 }
 
+/* The list and the bytes of its ends become one block. A list that cannot be is left to `added`. */
+static int retain_ends(void *arg)
+{
+    weir_delimited *config = arg;
+    size_t count = config->end_count, size = count * sizeof *config->ends;
+    if (config->ends == NULL || count == 0 || count > MAX_ENDS)
+        return 0;
+    for (size_t i = 0; i < count; i++) {
+        if (config->ends[i].length > MAX_LENGTH)
+            return -EINVAL;
+        size += config->ends[i].bytes != NULL ? config->ends[i].length : 0;
+    }
+    weir_delimiter *ends = weir__alloc(size);
+    if (ends == NULL)
+        return -ENOMEM;
+    char *bytes = (char *)(ends + count);
+    for (size_t i = 0; i < count; i++) {
+        ends[i] = config->ends[i];
+        if (ends[i].bytes == NULL)
+            continue;
+        memcpy(bytes, ends[i].bytes, ends[i].length);
+        ends[i].bytes = bytes;
+        bytes += ends[i].length;
+    }
+    config->ends = ends;
+    return 0;
+}
+
+static void release_ends(void *arg)
+{
+    const weir_delimited *config = arg;
+    if (config->end_count > 0 && config->end_count <= MAX_ENDS)
+        weir__free((void *)config->ends);
+}
+
 const weir_handler_type weir_delimiter_decoder = {
     .name = "delimiter",
     .state_size = sizeof(delimiter_decoder),
+    .arg_size = sizeof(weir_delimited),
+    .arg_retain = retain_ends,
+    .arg_release = release_ends,
     .added = delimiter_added,
     WEIR_DECODER_CALLBACKS,
     .takes_reads = &weir_buf_type,
@@ -259,6 +308,7 @@ const weir_handler_type weir_delimiter_decoder = {
 const weir_handler_type weir_line_decoder = {
     .name = "line",
     .state_size = sizeof(delimiter_decoder),
+    .arg_size = sizeof(weir_delimited),
     .added = line_added,
     WEIR_DECODER_CALLBACKS,
     .takes_reads = &weir_buf_type,

@@ -2,6 +2,7 @@
 /* Frames that are all as long. */
 #include <weir/fixed_length.h>
 
+#include "channel/arg.h"
 #include "codec/frame.h"
 
 #include <errno.h>
@@ -20,15 +21,15 @@ static void added(weir_ctx *ctx)
     const weir_fixed_length *config = weir_ctx_arg(ctx);
     weir_decoder *decoder = weir_ctx_state(ctx);
     weir_decoder_init(decoder, &type);
-    if (config == NULL || config->length == 0 || config->length > WEIR_BUF_MAX)
-        weir_ctx_fail(ctx, -EINVAL, "frames need a length");
-    else
+    if (weir__arg_check_given(ctx, "weir_fixed_length", config) &&
+        weir__arg_check_size(ctx, "length", config->length, 1, WEIR_BUF_MAX))
         weir_decoder_set_max_message(decoder, config->length);
 }
 
 const weir_handler_type weir_fixed_length_decoder = {
     .name = "fixed length",
     .state_size = sizeof(weir_decoder),
+    .arg_size = sizeof(weir_fixed_length),
     .added = added,
     WEIR_DECODER_CALLBACKS,
     .takes_reads = &weir_buf_type,

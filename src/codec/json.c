@@ -2,6 +2,8 @@
 /* Where JSON objects end. */
 #include <weir/json.h>
 
+#include "channel/arg.h"
+
 #include <errno.h>
 
 typedef struct json_decoder {
@@ -159,15 +161,15 @@ static void json_added(weir_ctx *ctx)
     const weir_json *config = weir_ctx_arg(ctx);
     weir_decoder *decoder = weir_ctx_state(ctx);
     weir_decoder_init(decoder, &type);
-    if (config == NULL || config->max_length == 0 || config->max_length > WEIR_BUF_MAX)
-        weir_ctx_fail(ctx, -EINVAL, "JSON objects need a limit");
-    else
+    if (weir__arg_check_given(ctx, "weir_json", config) &&
+        weir__arg_check_size(ctx, "max_length", config->max_length, 1, WEIR_BUF_MAX))
         weir_decoder_set_max_message(decoder, config->max_length);
 }
 
 const weir_handler_type weir_json_decoder = {
     .name = "json",
     .state_size = sizeof(json_decoder),
+    .arg_size = sizeof(weir_json),
     .added = json_added,
     WEIR_DECODER_CALLBACKS,
     .takes_reads = &weir_buf_type,

@@ -3,6 +3,7 @@
 #include <weir/length_field.h>
 
 #include "buf/buf.h"
+#include "channel/arg.h"
 #include "codec/frame.h"
 #include "codec/prepend.h"
 
@@ -94,12 +95,22 @@ static weir_decoded decode_last(weir_ctx *ctx, weir_buf *in, weir_msg **out)
                : decode(ctx, in, out);
 }
 
-static bool makes_sense(const weir_length_field *config)
+static bool check_width(weir_ctx *ctx, unsigned width)
+{
+    if (!is_width(width))
+        weir_ctx_fail(ctx, -EINVAL, "width is %u, but can be 1, 2, 3, 4 or 8", width);
+    return is_width(width);
+}
+
+static bool makes_sense(weir_ctx *ctx, const weir_length_field *config)
 {
     unsigned width = config != NULL ? width_of(config->width) : 0;
-    return is_width(width) && config->max_frame >= width && config->max_frame <= WEIR_BUF_MAX &&
-           config->strip <= config->max_frame && config->offset <= config->max_frame - width &&
-           config->adjustment <= (int64_t)WEIR_BUF_MAX;
+    return weir__arg_check_given(ctx, "weir_length_field", config) && check_width(ctx, width) &&
+           weir__arg_check_size(ctx, "max_frame", config->max_frame, width, WEIR_BUF_MAX) &&
+           weir__arg_check_size(ctx, "strip", config->strip, 0, config->max_frame) &&
+           weir__arg_check_size(ctx, "offset", config->offset, 0, config->max_frame - width) &&
+           weir__arg_check(ctx, "adjustment", config->adjustment, INT64_MIN, WEIR_BUF_MAX) &&
+           weir__arg_check(ctx, "oversize", config->oversize, 0, WEIR_OVERSIZE_SKIP_FIRST);
 }
 
 static void begin(length_field_decoder *self, const weir_length_field *config)
@@ -126,17 +137,14 @@ static void decoder_added(weir_ctx *ctx)
     length_field_decoder *self = weir_ctx_state(ctx);
     const weir_length_field *config = weir_ctx_arg(ctx);
     weir_decoder_init(&self->decoder, &type);
-    if (!makes_sense(config))
-        weir_ctx_fail(ctx, -EINVAL,
-                      "a length field needs a limit for its frames, a width of 1, 2, 3, 4 or 8 "
-                      "bytes, and a place inside the frame");
-    else
+    if (makes_sense(ctx, config))
         begin(self, config);
 }
 
 const weir_handler_type weir_length_field_decoder = {
     .name = "length field",
     .state_size = sizeof(length_field_decoder),
+    .arg_size = sizeof(weir_length_field),
     .added = decoder_added,
     WEIR_DECODER_CALLBACKS,
     .takes_reads = &weir_buf_type,
@@ -148,8 +156,8 @@ const weir_handler_type weir_length_field_decoder = {
 static void prepender_added(weir_ctx *ctx)
 {
     const weir_length_prepender *config = weir_ctx_arg(ctx);
-    if (config == NULL || !is_width(width_of(config->width)))
-        weir_ctx_fail(ctx, -EINVAL, "a length has 1, 2, 3, 4 or 8 bytes");
+    if (weir__arg_check_given(ctx, "weir_length_prepender", config))
+        check_width(ctx, width_of(config->width));
 }
 
 static int encode_length(weir_ctx *ctx, size_t length, uint8_t *to)
@@ -171,6 +179,7 @@ static void prepender_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
 
 const weir_handler_type weir_length_prepender_handler = {
     .name = "length prepender",
+    .arg_size = sizeof(weir_length_prepender),
     .added = prepender_added,
     .write = prepender_write,
 };

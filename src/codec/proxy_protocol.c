@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* The PROXY protocol: the decoder, and the handler that sends a header. */
+/* The PROXY protocol: the decoder. */
 #include "codec/proxy_protocol.h"
 
 #include "base/alloc.h"
+#include "channel/arg.h"
 
 #include <weir/channel.h>
 #include <weir/decoder.h>
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #define MAX_BYTES 4096
+#define TIMEOUT_MS 5000
+#define MAX_TIMEOUT_MS ((int64_t)1 << 40) /* a few decades */
 
 /* The event ------------------------------------------------------------------------------------ */
 
@@ -53,6 +57,7 @@ typedef struct proxy_decoder {
     bool is_done;
     bool is_leaving;
     bool holds_active; /* on_active came, and has not gone on */
+    weir_ctx_timer timeout;
 } proxy_decoder;
 
 static const weir_proxy_decoding strict;
@@ -67,6 +72,11 @@ static size_t max_bytes(const weir_proxy_decoding *config)
 {
     size_t most = config->max_bytes > 0 ? config->max_bytes : MAX_BYTES;
     return most < WEIR__PROXY_V2_MAX ? most : WEIR__PROXY_V2_MAX;
+}
+
+static int64_t timeout_ms(const weir_proxy_decoding *config)
+{
+    return config->header_timeout_ms != 0 ? config->header_timeout_ms : TIMEOUT_MS;
 }
 
 /* From here on bytes only wait until the decoder has left. They are few, or in memory already. */
@@ -209,6 +219,25 @@ static void give_up(weir_ctx *ctx, proxy_decoder *self, const char *what)
     weir_ctx_close(ctx, NULL);
 }
 
+static void on_timeout(weir_ctx_timer *timer, weir_ctx *ctx)
+{
+    proxy_decoder *self = WEIR_CONTAINER(timer, proxy_decoder, timeout);
+    if (self->is_done || self->decoder.is_over)
+        return;
+    self->decoder.is_over = true;
+    weir_ctx_fail(ctx, -ETIMEDOUT, "no complete PROXY header within %" PRId64 " ms, only %zu bytes",
+                  timeout_ms(config_of(ctx)), weir_buf_readable(self->decoder.kept));
+    weir_ctx_close(ctx, NULL);
+}
+
+/* Without memory for the timer a peer could keep the connection for ever. */
+static void start_timeout(weir_ctx *ctx, proxy_decoder *self)
+{
+    int64_t ms = timeout_ms(config_of(ctx));
+    if (ms != WEIR_OFF && weir_ctx_schedule(ctx, &self->timeout, WEIR_MS(ms)) < 0)
+        give_up(ctx, self, "no memory for the timeout of a PROXY header");
+}
+
 /* From now on the handlers behind it know who is at the other side. */
 static void tell_active(weir_ctx *ctx, proxy_decoder *self)
 {
@@ -261,6 +290,7 @@ static void decoder_on_active(weir_ctx *ctx)
 {
     proxy_decoder *self = weir_ctx_state(ctx);
     self->holds_active = true;
+    start_timeout(ctx, self);
 }
 
 /* No more comes. What might have become a header, but was all there is, passes where none has to
@@ -335,13 +365,20 @@ static void decoder_added(weir_ctx *ctx)
     size_t most = max_bytes(config);
     weir_decoder_set_max_message(&self->decoder,
                                  most > WEIR__PROXY_V1_MAX ? most : WEIR__PROXY_V1_MAX);
-    if (most < WEIR__PROXY_V2_BEGIN || (config->refuses_v1 && config->refuses_v2))
-        weir_ctx_fail(ctx, -EINVAL, "no PROXY header fits both versions, or %zu bytes", most);
+    self->timeout.fire = on_timeout;
+    if (config->refuses_v1 && config->refuses_v2)
+        weir_ctx_fail(ctx, -EINVAL, "refuses_v1 and refuses_v2 are both true");
+    else if (weir__arg_check_size(ctx, "max_bytes", most, WEIR__PROXY_V2_BEGIN, SIZE_MAX) &&
+             weir__arg_check(ctx, "header_timeout_ms", config->header_timeout_ms, WEIR_OFF,
+                             MAX_TIMEOUT_MS) &&
+             weir_channel_is_active(weir_ctx_channel(ctx)))
+        start_timeout(ctx, self);
 }
 
 const weir_handler_type weir_proxy_decoder = {
     .name = "proxy decoder",
     .state_size = sizeof(proxy_decoder),
+    .arg_size = sizeof(weir_proxy_decoding),
     .added = decoder_added,
     .removed = decoder_removed,
     .on_active = decoder_on_active,
@@ -351,76 +388,4 @@ const weir_handler_type weir_proxy_decoder = {
     .on_inactive = decoder_on_inactive,
     .takes_reads = &weir_buf_type,
     .gives_reads = &weir_buf_type,
-};
-
-/* Sending -------------------------------------------------------------------------------------- */
-
-typedef struct proxy_sender {
-    weir_buf *header; /* NULL: it is on its way */
-} proxy_sender;
-
-static void send_first(weir_ctx *ctx)
-{
-    proxy_sender *self = weir_ctx_state(ctx);
-    weir_buf *header = self->header;
-    self->header = NULL;
-    if (header != NULL)
-        weir_ctx_write(ctx, &header->msg, NULL);
-}
-
-static void send_and_leave(weir_ctx *ctx)
-{
-    send_first(ctx);
-    weir_ctx_flush(ctx);
-    weir_ctx_remove(ctx);
-}
-
-static void sender_added(weir_ctx *ctx)
-{
-    proxy_sender *self = weir_ctx_state(ctx);
-    self->header = weir_buf_new(WEIR__PROXY_V1_MAX);
-    int code = self->header != NULL ? weir_proxy_write_header(self->header, weir_ctx_arg(ctx))
-                                    : -ENOMEM;
-    if (code < 0)
-        weir_ctx_fail(ctx, code, "no PROXY header can be made of that: %s", weir_error_text(code));
-    else if (weir_channel_is_active(weir_ctx_channel(ctx)))
-        send_and_leave(ctx);
-}
-
-static void sender_removed(weir_ctx *ctx)
-{
-    proxy_sender *self = weir_ctx_state(ctx);
-    if (self->header != NULL)
-        weir_buf_release(self->header);
-    self->header = NULL;
-}
-
-static void sender_on_active(weir_ctx *ctx)
-{
-    send_and_leave(ctx);
-    weir_ctx_fire_active(ctx);
-}
-
-/* What is written before the channel is active waits for that, but its place in the line is taken.
- */
-static void sender_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
-{
-    send_first(ctx);
-    weir_ctx_write(ctx, msg, promise);
-}
-
-static void sender_shutdown(weir_ctx *ctx, weir_promise *promise)
-{
-    send_first(ctx);
-    weir_ctx_shutdown(ctx, promise);
-}
-
-const weir_handler_type weir_proxy_sender = {
-    .name = "proxy sender",
-    .state_size = sizeof(proxy_sender),
-    .added = sender_added,
-    .removed = sender_removed,
-    .on_active = sender_on_active,
-    .write = sender_write,
-    .shutdown = sender_shutdown,
 };

@@ -173,6 +173,7 @@ static void utf8_on_inactive(weir_ctx *ctx)
 const weir_handler_type weir_utf8_handler = {
     .name = "utf8",
     .state_size = sizeof(utf8_handler),
+    .arg_size = sizeof(weir_utf8_texts),
     .on_read = utf8_on_read,
     .on_event = utf8_on_event,
     .on_inactive = utf8_on_inactive,

@@ -3,6 +3,7 @@
 #include <weir/varint.h>
 
 #include "buf/buf.h"
+#include "channel/arg.h"
 #include "codec/frame.h"
 #include "codec/prepend.h"
 
@@ -80,9 +81,9 @@ static void decoder_added(weir_ctx *ctx)
     const weir_varint *config = weir_ctx_arg(ctx);
     weir_decoder *decoder = weir_ctx_state(ctx);
     weir_decoder_init(decoder, &type);
-    if (config == NULL || config->max_frame == 0 || config->max_frame > WEIR_BUF_MAX)
-        weir_ctx_fail(ctx, -EINVAL, "frames need a limit");
-    else
+    if (weir__arg_check_given(ctx, "weir_varint", config) &&
+        weir__arg_check_size(ctx, "max_frame", config->max_frame, 1, WEIR_BUF_MAX) &&
+        weir__arg_check(ctx, "oversize", config->oversize, 0, WEIR_OVERSIZE_SKIP_FIRST))
         /* Its own limit is the one that counts, as soon as the length is known. */
         weir_decoder_set_max_message(decoder, config->max_frame > MOST_BYTES ? config->max_frame
                                                                              : MOST_BYTES);
@@ -91,6 +92,7 @@ static void decoder_added(weir_ctx *ctx)
 const weir_handler_type weir_varint_decoder = {
     .name = "varint",
     .state_size = sizeof(varint_decoder),
+    .arg_size = sizeof(weir_varint),
     .added = decoder_added,
     WEIR_DECODER_CALLBACKS,
     .takes_reads = &weir_buf_type,

@@ -385,6 +385,7 @@ static void decoder_removed(weir_ctx *ctx)
 const weir_handler_type weir_compression_decoder = {
     .name = "decompression",
     .state_size = sizeof(decoder),
+    .arg_size = sizeof(weir_decompression),
     .added = decoder_added,
     .removed = decoder_removed,
     .on_read = decoder_on_read,

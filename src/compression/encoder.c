@@ -29,8 +29,8 @@ static void fail(weir_ctx *ctx, encoder *self, int code, const char *message)
 {
     self->has_failed = true;
     end_joint(self, code);
+    weir_ctx_close(ctx, NULL); /* first: no handler may answer the error with more bytes */
     weir_ctx_fail(ctx, code, "%s", message);
-    weir_ctx_close(ctx, NULL);
 }
 
 /* Passing on ----------------------------------------------------------------------------------- */
@@ -49,7 +49,7 @@ static void pass_on(weir_ctx *ctx, encoder *self, weir_buf *last, bool has_all)
     }
     if (has_all)
         self->joint = NULL;
-    weir_ctx_write(ctx, &last->msg, joint);
+    weir_ctx_write_piece(ctx, &last->msg, joint);
     if (has_all)
         weir_promise_release(joint);
 }
@@ -207,6 +207,7 @@ static void encoder_close(weir_ctx *ctx, weir_promise *promise)
 const weir_handler_type weir_compression_encoder = {
     .name = "compression",
     .state_size = sizeof(encoder),
+    .arg_size = sizeof(weir_compression),
     .added = encoder_added,
     .removed = encoder_removed,
     .write = encoder_write,

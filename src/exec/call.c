@@ -158,7 +158,7 @@ int weir_executor_schedule(weir_executor *executor, weir_call_fn fn, void *arg, 
         return -ENOMEM;
     }
     self->timer = (weir_timer){ .fire = fire_call, .cancelled = cancel_call, .name = "call" };
-    self->cancelled.done = future_done;
+    self->cancelled = (weir_listener){ .done = future_done, .dropped = future_done };
     self->fn = fn;
     self->arg = arg;
     self->promise = weir_promise_retain(promise);

@@ -12,7 +12,7 @@ typedef struct follower {
     weir_listener from_done, to_done;
     weir_future *from;
     weir_promise *to;
-    _Atomic(int) left; /* of the two to be told */
+    _Atomic(int) left; /* of the two listeners */
 } follower;
 
 static void end_half(follower *self)
@@ -47,8 +47,8 @@ int weir_promise_follow(weir_promise *to, weir_future *from)
     if (self == NULL)
         return -ENOMEM;
     *self = (follower){
-        .from_done = { .done = follow },
-        .to_done = { .done = cancel_source },
+        .from_done = { .done = follow, .dropped = follow },
+        .to_done = { .done = cancel_source, .dropped = cancel_source },
         .from = weir_future_retain(from),
         .to = weir_promise_retain(to),
         .left = 2,
@@ -109,7 +109,7 @@ int weir_promise_join(weir_promise *to, weir_future *const *futures, size_t coun
     atomic_init(&self->code, 0);
     atomic_init(&self->left, count);
     for (size_t i = 0; i < count; i++)
-        self->parts[i] = (joined){ { .done = part_done }, self };
+        self->parts[i] = (joined){ { .done = part_done, .dropped = part_done }, self };
     /* The last of these may end everything: nothing is touched behind it. */
     for (size_t i = 0; i < count; i++)
         weir_future_listen(futures[i], &self->parts[i].listener);

@@ -7,6 +7,7 @@
 #include "buf/pool.h"
 #include "exec/group.h"
 #include "exec/lifecycle.h"
+#include "exec/posters.h"
 #include "exec/timer.h"
 
 #include <weir/log.h>
@@ -116,6 +117,15 @@ void weir_executor_get_stats(const weir_executor *executor, weir_executor_stats 
     };
 }
 
+uint64_t weir__executor_progress(const weir_executor *executor)
+{
+    uint64_t progress = atomic_load_explicit(&executor->tasks_run, memory_order_relaxed) +
+                        atomic_load_explicit(&executor->passes, memory_order_relaxed);
+    if (executor->io_progress != NULL)
+        progress += atomic_load_explicit(executor->io_progress, memory_order_relaxed);
+    return progress;
+}
+
 /* Waking ------------------------------------------------------------------------------------- */
 
 /* Negative when that was not possible: there is no thread, and none could be had. */
@@ -127,27 +137,37 @@ static int wake(weir_executor *executor)
     return executor->type->wake(executor);
 }
 
+/* After a wake-up that failed: it sleeps on, and the next one may have more luck. */
+static void sleep_on(weir_executor *executor)
+{
+    atomic_store_explicit(&executor->sleep, ASLEEP, memory_order_seq_cst);
+    executor->type->wake_failed(executor);
+}
+
 void weir_executor_wake(weir_executor *executor)
 {
+    weir_posting posting = weir__poster_begin(executor);
     int code = wake(executor);
+    weir__poster_end(posting);
     if (code >= 0)
         return;
-    atomic_store_explicit(&executor->sleep, ASLEEP, memory_order_seq_cst);
+    sleep_on(executor);
     weir_log(WEIR_LOG_ERROR, executor->name, "has no thread to run its tasks yet: %s",
              weir_error_text(code));
 }
 
-/* For a task that was just pushed. Without a thread to run it the task goes back to its poster;
- * whoever turned ASLEEP into WOKEN is then alone with the queue. */
+/* For a task that was just pushed. Without a thread to run it the task goes back to its poster,
+ * unless one has run it meanwhile. */
 static int wake_for(weir_executor *executor, weir_task_queue *queue, weir_task *task)
 {
     int code = wake(executor);
     if (code < 0) {
-        weir__task_queue_take_back(queue, task);
-        bool has_others = weir__task_queue_taken(queue) > 0;
-        atomic_store_explicit(&executor->sleep, ASLEEP, memory_order_seq_cst);
+        if (!weir__task_queue_take_back(queue, task))
+            code = 0;
+        bool has_others = weir__executor_has_taken(executor);
+        sleep_on(executor);
         /* Others have been told that theirs will run. */
-        if (has_others || weir__task_queue_has_new(queue))
+        if (has_others || weir__executor_has_new(executor))
             weir_executor_wake(executor);
     }
     return code;
@@ -161,11 +181,6 @@ bool weir__executor_is_asleep(const weir_executor *executor)
 bool weir__executor_is_woken(const weir_executor *executor)
 {
     return atomic_load_explicit(&executor->sleep, memory_order_seq_cst) == WOKEN;
-}
-
-static bool is_busy(const weir_executor *executor)
-{
-    return executor->type->is_busy != NULL && executor->type->is_busy(executor);
 }
 
 /* How long to wait; negative: for ever. */
@@ -190,9 +205,9 @@ int64_t weir__executor_idle(int64_t timeout_ns)
 int64_t weir__executor_next_ns(weir_executor *executor)
 {
     if (weir__executor_has_tasks(executor) || weir__executor_is_woken(executor) ||
-        is_busy(executor))
+        weir__executor_is_busy(executor))
         return 0;
-    int64_t deadline_ns = executor->is_ending ? executor->end_check_ns
+    int64_t deadline_ns = executor->is_ending ? weir__executor_end_ns(executor)
                                               : weir__executor_next_deadline_ns(executor);
     if (deadline_ns == INT64_MAX)
         return -1;
@@ -204,7 +219,7 @@ int64_t weir__executor_next_ns(weir_executor *executor)
  * busy nobody needs to hear about it. */
 static bool stays_awake(weir_executor *executor)
 {
-    if (!is_busy(executor) && !weir__executor_has_tasks(executor))
+    if (!weir__executor_is_busy(executor) && !weir__executor_has_tasks(executor))
         return false;
     if (weir__executor_is_woken(executor))
         weir__executor_get_up(executor);
@@ -255,16 +270,12 @@ static int reject(weir_executor *executor, const weir_task_queue *queue, weir_ta
     return executor->reject(executor->reject_arg, executor, task);
 }
 
-/* The executor has no thread yet, or none any more: somebody has to take the task, or it goes back.
- */
+/* The executor has no thread yet, or has terminated: starts it, or takes the task back. */
 static int arrived_without_thread(weir_executor *executor, weir_task_queue *queue, weir_task *task,
                                   int state)
 {
-    bool has_own = false;
-    if (state == WEIR_EXECUTOR_NOT_STARTED)
-        return weir__executor_start(executor, queue, task);
-    weir__executor_drop_tasks(executor, task, &has_own);
-    return has_own ? WEIR_ESHUTDOWN : 0;
+    return state == WEIR_EXECUTOR_NOT_STARTED ? weir__executor_start(executor, queue, task)
+                                              : weir__executor_take_back(executor, queue, task);
 }
 
 /* A task was pushed from another thread: makes sure that somebody takes it, or takes it back. */
@@ -282,8 +293,24 @@ int weir__executor_post_again(weir_executor *executor, weir_task *task)
 {
     if (state_of(executor) >= WEIR_EXECUTOR_SHUTDOWN)
         return WEIR_ESHUTDOWN;
+    weir_posting posting = weir__poster_begin(executor);
     int code = weir__task_queue_push(&executor->tasks, task, false);
-    return code < 0 ? code : arrived(executor, &executor->tasks, task, true);
+    if (code == 0)
+        code = arrived(executor, &executor->tasks, task, true);
+    weir__poster_end(posting);
+    return code;
+}
+
+/* From the push on the task may have run, and the executor have no owner any more. */
+static inline int post_from_outside(weir_executor *executor, weir_task_queue *queue,
+                                    weir_task *task, bool wakes)
+{
+    weir_posting posting = weir__poster_begin(executor);
+    int code = weir__task_queue_push(queue, task, false) < 0
+                   ? reject(executor, queue, task)
+                   : arrived(executor, queue, task, wakes);
+    weir__poster_end(posting);
+    return code;
 }
 
 static inline int post(weir_executor *executor, weir_task_queue *queue, weir_task *task, bool wakes)
@@ -292,10 +319,9 @@ static inline int post(weir_executor *executor, weir_task_queue *queue, weir_tas
         return -EINVAL;
     if (state_of(executor) >= WEIR_EXECUTOR_SHUTDOWN)
         return WEIR_ESHUTDOWN;
-    bool is_inside = weir_executor_is_current(executor);
-    if (weir__task_queue_push(queue, task, is_inside) < 0)
-        return reject(executor, queue, task);
-    return is_inside ? 0 : arrived(executor, queue, task, wakes);
+    if (!weir_executor_is_current(executor))
+        return post_from_outside(executor, queue, task, wakes);
+    return weir__task_queue_push(queue, task, true) < 0 ? reject(executor, queue, task) : 0;
 }
 
 int weir_executor_post(weir_executor *executor, weir_task *task)
@@ -318,8 +344,11 @@ int weir__executor_post_always(weir_executor *executor, weir_task *task)
     if (state_of(executor) == WEIR_EXECUTOR_TERMINATED)
         return WEIR_ESHUTDOWN;
     bool is_inside = weir_executor_is_current(executor);
+    weir_posting posting = weir__poster_begin(executor);
     weir__task_queue_push_always(&executor->tasks, task, is_inside);
-    return is_inside ? 0 : arrived(executor, &executor->tasks, task, true);
+    int code = is_inside ? 0 : arrived(executor, &executor->tasks, task, true);
+    weir__poster_end(posting);
+    return code;
 }
 
 /* Running ------------------------------------------------------------------------------------ */
@@ -327,7 +356,7 @@ int weir__executor_post_always(weir_executor *executor, weir_task *task)
 static void run_task(weir_executor *executor, weir_task *task)
 {
     const char *name = task->name != NULL ? task->name : "task";
-    atomic_store_explicit(&executor->running, name, memory_order_relaxed);
+    weir__executor_set_running(executor, name);
     int code = task->run(task); /* and from here on the task may be gone */
     weir__notices_run();
     weir__counter_add(&executor->tasks_run, 1);
@@ -378,6 +407,8 @@ static void run_pass_hooks(weir_executor *executor)
 {
     weir_list *hooks = &executor->pass_hooks;
     weir_list_node *node = weir__list_first(hooks);
+    if (node != NULL)
+        weir__executor_set_running(executor, "pass hooks");
     while (node != NULL) {
         weir_hook *hook = WEIR_CONTAINER(node, weir_hook, node);
         executor->next_pass_hook = weir__list_next(hooks, node);
@@ -401,6 +432,7 @@ WEIR__HOT static bool end_pass(weir_executor *executor, bool has_run)
     atomic_store_explicit(&executor->tasks_left, weir__task_queue_taken(&executor->tasks),
                           memory_order_relaxed);
     weir__counter_add(&executor->passes, 1);
+    weir__executor_set_running(executor, NULL);
     return has_run || has_run_tail;
 }
 
@@ -441,6 +473,18 @@ bool weir__executor_run_batch(weir_executor *executor)
 
 /* The base ----------------------------------------------------------------------------------- */
 
+static void retain_home(weir_home *home)
+{
+    weir__executor_retain(WEIR_CONTAINER(home, weir_executor, home));
+}
+
+static void release_home(weir_home *home)
+{
+    weir__executor_release(WEIR_CONTAINER(home, weir_executor, home));
+}
+
+static const weir_home_type home_type = { .retain = retain_home, .release = release_home };
+
 void weir__executor_init(weir_executor *executor, const weir_executor_type *type,
                          const weir_executor_config *config)
 {
@@ -465,7 +509,8 @@ void weir__executor_init(weir_executor *executor, const weir_executor_type *type
     weir__task_queue_init(&executor->tail_tasks, config->max_pending_tasks);
     weir__list_init(&executor->shutdown_hooks);
     weir__list_init(&executor->pass_hooks);
-    weir__future_init(&executor->terminated, NULL);
+    executor->home.type = &home_type;
+    weir__future_init(&executor->terminated, &executor->home);
 }
 
 void weir__executor_retain(weir_executor *executor)
@@ -478,6 +523,7 @@ void weir__executor_release(weir_executor *executor)
     if (atomic_fetch_sub_explicit(&executor->refs, 1, memory_order_acq_rel) != 1)
         return;
     weir_group *group = executor->group;
+    weir__posters_wait(executor);
     weir__heap_deinit(&executor->timers);
     pthread_mutex_destroy(&executor->end_lock);
     executor->type->destroy(executor);

@@ -18,6 +18,20 @@
 
 typedef struct weir_sys weir_sys;
 
+/* Where a thread is: the functions on its stack, innermost first. 0: not known. */
+typedef struct weir_stack {
+    uintptr_t functions[32];
+    int count;
+} weir_stack;
+
+/* What the present callback of an executor is about, as far as is known: for the watchdog. */
+typedef struct weir_subject {
+    uint64_t channel;     /* its id; 0: none */
+    int fd;               /* of a descriptor that is no channel's; -1: none */
+    const char *callback; /* of its handler; NULL: not known */
+    char handlers[96];    /* the name of that handler's type; else of all that the channel has */
+} weir_subject;
+
 /* What kind of executor it is. The executor is the first member of a struct of its kind's. */
 typedef struct weir_executor_type {
     const char *name;
@@ -25,6 +39,9 @@ typedef struct weir_executor_type {
 
     /* Before there is a thread, by whoever starts it: opens what it needs. NULL: nothing. */
     int (*open)(weir_executor *executor);
+
+    /* The first thing on its thread. NULL: nothing. */
+    void (*begin)(weir_executor *executor);
 
     /* The thread's body: turns until weir__executor_confirm_shutdown says that it is over. NULL:
      * weir__executor_run_turns. */
@@ -41,15 +58,26 @@ typedef struct weir_executor_type {
      * before its time. On its thread, from weir__executor_sleep. */
     bool (*wait)(weir_executor *executor, int64_t timeout_ns);
 
-    /* Ends a wait that is going on or about to begin. 0, or a negative code when that was not
-     * possible. Any thread. */
+    /* Ends a wait that is going on or about to begin. 0, or a negative code when there is no thread
+     * and none can be started; then none is, by anybody, until wake_failed is called: whoever wakes
+     * is alone with the queues so long. NULL for a kind that always has one. Any thread. */
     int (*wake)(weir_executor *executor);
+    void (*wake_failed)(weir_executor *executor);
+
+    /* Fills in what its present callback is about. In a signal handler on its own thread, at any
+     * moment: it only reads, and takes no lock. NULL: never known. */
+    void (*describe)(const weir_executor *executor, const weir_stack *stack, weir_subject *subject);
 
     /* What becomes readable when a manual one is woken: a descriptor to poll. NULL: none. */
     int (*descriptor)(const weir_executor *executor);
 
     /* The last thing on its thread: closes what was opened. NULL: nothing. */
     void (*close)(weir_executor *executor);
+
+    /* The same for a thread that ends because it is idle, while the executor stays: `open` follows
+     * when there is another thread. Runs no callbacks; no other thread calls wake meanwhile. NULL:
+     * it never retires. */
+    void (*retire)(weir_executor *executor);
 
     /* Frees the struct. */
     void (*destroy)(weir_executor *executor);
@@ -78,6 +106,7 @@ typedef struct weir_watch_state {
     uint64_t progress;   /* as of the last look, and since when */
     const char *running; /* then */
     int64_t since_ns;
+    unsigned looks; /* without any progress */
     bool is_reported;
 } weir_watch_state;
 
@@ -106,9 +135,10 @@ struct weir_executor {
     weir_task_queue tasks;
     weir_task_queue tail_tasks;
     _Atomic(int64_t) quiet_ns, timeout_ns; /* of the shutdown */
+    weir_home home;                        /* of the next, for which the executor stays */
     weir_future terminated;
     _Atomic(size_t) refs;     /* the owner's, and the thread's */
-    pthread_mutex_t end_lock; /* after termination: who drops the tasks that came too late */
+    pthread_mutex_t end_lock; /* of a thread that retires, and of tasks that came too late */
     pthread_t thread;
     bool is_joinable; /* it is a thread of weir's own, and started */
 
@@ -120,14 +150,15 @@ struct weir_executor {
     bool is_time_stale;   /* something ran since the clock was read */
     bool is_in_turn;      /* of a manual one: it is being stepped */
     int64_t end_start_ns; /* when it began to end */
-    int64_t end_check_ns; /* when it has to look again whether it may */
     bool is_ending;
+    bool may_retire; /* it is idle: its thread may end, if nothing else is to be done */
 
     /* Counters: written by its thread, but for the first two. */
     _Atomic(uint64_t) wakeups, rejected;
     _Atomic(uint64_t) tasks_run, passes, timer_count, channel_count, tasks_left;
     _Atomic(int64_t) last_run_ns;
-    _Atomic(const char *) running;        /* the name of what runs, for the watchdog */
+    /* The name of the callback that runs, for the watchdog; NULL: none does. */
+    _Atomic(const char *) running;
     const _Atomic(uint64_t) *io_progress; /* a loop's completions; NULL: it has none */
     weir_watch_state watch;
 };
@@ -171,6 +202,15 @@ bool weir__executor_is_asleep(const weir_executor *executor);
 /* Whether no future may be waited for on its thread. */
 bool weir__executor_is_loop(const weir_executor *executor);
 
+/* Names the callback that runs from now on; NULL: none does. On its thread. */
+static inline void weir__executor_set_running(weir_executor *executor, const char *name)
+{
+    atomic_store_explicit(&executor->running, name, memory_order_relaxed);
+}
+
+/* How far it has come: grows whenever a callback has returned. Any thread. */
+uint64_t weir__executor_progress(const weir_executor *executor);
+
 /* For the body of a kind, on the executor's thread --------------------------------------------- */
 
 /* Reads the clock. */
@@ -184,6 +224,26 @@ static inline bool weir__executor_has_tasks(weir_executor *executor)
 {
     return !weir__task_queue_is_empty(&executor->tasks) ||
            !weir__task_queue_is_empty(&executor->tail_tasks);
+}
+
+/* The two halves of it, for a poster who finds that no thread can be had: tasks that were taken
+ * over from their posters, while it is alone with the queues; and tasks that came since. */
+static inline bool weir__executor_has_taken(const weir_executor *executor)
+{
+    return weir__task_queue_taken(&executor->tasks) > 0 ||
+           weir__task_queue_taken(&executor->tail_tasks) > 0;
+}
+
+static inline bool weir__executor_has_new(const weir_executor *executor)
+{
+    return weir__task_queue_has_new(&executor->tasks) ||
+           weir__task_queue_has_new(&executor->tail_tasks);
+}
+
+/* Whether something besides tasks waits to be done in the next turn. */
+static inline bool weir__executor_is_busy(const weir_executor *executor)
+{
+    return executor->type->is_busy != NULL && executor->type->is_busy(executor);
 }
 
 /* Whether somebody has asked it to wake up since it fell asleep. */
@@ -245,8 +305,8 @@ bool weir__executor_run_tasks(weir_executor *executor, int64_t budget_ns);
 /* The same for the tasks that are there now, but none that they add. */
 bool weir__executor_run_batch(weir_executor *executor);
 
-/* A body: turns until the shutdown is over. */
-void weir__executor_run_turns(weir_executor *executor);
+/* A body: turns until the shutdown is over; or false when the idle thread has retired. */
+bool weir__executor_run_turns(weir_executor *executor);
 
 /*
  * Whether the body should end. While it should not, `*max_wait_ns` is how long the next turn may

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Promises and futures: one result, set once, and everybody told once, in order. */
+/* Promises and futures: one result, set once, and each listener notified once, in order. */
 #include "exec/future.h"
 
 #include "base/alloc.h"
@@ -25,10 +25,10 @@ enum {
 };
 
 /*
- * The list of listeners is a stack that anybody pushes to. Its end tells what becomes of them: NULL
- * while the result is pending; BUSY while a thread is telling the listeners, which then takes new
- * ones along; CLOSED when everybody was told, and whoever pushes next begins to tell again. So
- * there is at most one teller, and the order of adding is the order of calling.
+ * The list of listeners is a stack that any thread pushes to. The end of the stack is its state:
+ * NULL while the result is pending; BUSY while a thread notifies the listeners, which also takes
+ * those that are pushed meanwhile; CLOSED when all have been notified, and the next to push begins
+ * again. So at most one thread notifies, and listeners are called in the order they were added.
  */
 static weir_listener busy, closed;
 #define BUSY (&busy)
@@ -39,10 +39,24 @@ static uint32_t state_of(const weir_future *future)
     return atomic_load_explicit(&future->state, memory_order_acquire) & STATE;
 }
 
-/* Telling the listeners --------------------------------------------------------------------- */
+/* Calling the listeners ---------------------------------------------------------------------- */
 
-/* Calls a batch, which has the newest in front, from the oldest on. */
-static void call_batch(weir_future *future, weir_listener *newest)
+/* Whether listeners are called, or dropped because their executor has terminated. */
+typedef void (*notify_fn)(weir_listener *listener, weir_future *future);
+
+static void call_done(weir_listener *listener, weir_future *future)
+{
+    listener->done(listener, future);
+}
+
+static void call_dropped(weir_listener *listener, weir_future *future)
+{
+    if (listener->dropped != NULL)
+        listener->dropped(listener, future);
+}
+
+/* Takes a batch, which has the newest in front, from the oldest on. */
+static void notify_batch(weir_future *future, weir_listener *newest, notify_fn notify)
 {
     weir_listener *oldest = NULL;
     while (newest != NULL && newest != BUSY) {
@@ -54,16 +68,16 @@ static void call_batch(weir_future *future, weir_listener *newest)
     while (oldest != NULL) {
         weir_listener *next = oldest->next; /* the listener is its owner's again in the call */
         oldest->next = NULL;
-        oldest->done(oldest, future);
+        notify(oldest, future);
         oldest = next;
     }
 }
 
-static void tell_all(weir_future *future)
+static void notify_all(weir_future *future, notify_fn notify)
 {
     weir_listener *batch = future->batch;
     for (;;) {
-        call_batch(future, batch);
+        notify_batch(future, batch, notify);
         weir_listener *end = BUSY;
         if (atomic_compare_exchange_strong_explicit(&future->listeners, &end, CLOSED,
                                                     memory_order_acq_rel, memory_order_relaxed))
@@ -74,12 +88,12 @@ static void tell_all(weir_future *future)
 
 static bool is_here(const weir_future *future)
 {
-    if (future->home != NULL)
+    if (future->home != NULL && future->home->type->is_here != NULL)
         return future->home->type->is_here(future->home);
     return future->executor == NULL || weir_executor_is_current(future->executor);
 }
 
-/* What keeps it alive while it is told about: itself, or what it is a part of. */
+/* What keeps it alive while its listeners run: itself, or the object it is a part of. */
 static bool is_part_of_home(const weir_future *future)
 {
     return future->home != NULL &&
@@ -94,33 +108,51 @@ static void hold(weir_future *future)
         weir_future_retain(future);
 }
 
-static void go_and_tell(weir_future *future);
-
-/* The executor is no more, or this is it. */
-static void tell_now(weir_notice *notice)
+static void end_hold(weir_future *future)
 {
-    weir_future *future = WEIR_CONTAINER(notice, weir_future, notice);
-    tell_all(future);
     if (is_part_of_home(future))
         future->home->type->release(future->home);
     else
         weir_future_release(future);
 }
 
-static void tell_if_here(weir_notice *notice)
+static void go_and_notify(weir_future *future);
+
+/* The executor has terminated, so nobody may call `done`. */
+static void drop_all(weir_notice *notice)
 {
     weir_future *future = WEIR_CONTAINER(notice, weir_future, notice);
-    if (future->home != NULL && !is_here(future))
-        go_and_tell(future); /* its home has moved since */
-    else
-        tell_now(notice);
+    notify_all(future, call_dropped);
+    end_hold(future);
 }
 
-/* Takes the reference that keeps the future alive while it is told about. */
-static void queue_telling(weir_future *future, void (*run)(weir_notice *notice))
+static void notify_if_here(weir_notice *notice)
+{
+    weir_future *future = WEIR_CONTAINER(notice, weir_future, notice);
+    if (future->home != NULL && !is_here(future)) {
+        go_and_notify(future); /* its home has moved since */
+        return;
+    }
+    notify_all(future, call_done);
+    end_hold(future);
+}
+
+static void queue_notice(weir_future *future, void (*run)(weir_notice *notice))
 {
     future->notice.run = run;
     weir__notice_queue(&future->notice);
+}
+
+/* On the home's thread; or on one that stands in for it, which must be done when this returns. */
+static void run_at_home(weir_home *home, weir_call *call)
+{
+    weir_future *future = WEIR_CONTAINER(call, weir_future, call);
+    if (home->type->is_here(home)) {
+        queue_notice(future, notify_if_here);
+        return;
+    }
+    notify_all(future, call_done);
+    end_hold(future);
 }
 
 /* A constant future has no list of its own. */
@@ -139,43 +171,44 @@ static void tell_late(weir_future *future, weir_listener *listener)
 
 bool weir__future_is_others_work(const weir_future *future)
 {
-    if (future->home != NULL)
+    if (future->home != NULL && future->home->type->is_manual != NULL)
         return !future->home->type->is_manual(future->home);
     return future->executor != NULL && !future->executor->is_manual;
 }
 
-static int run_tell(weir_task *task)
+static int run_notify(weir_task *task)
 {
-    go_and_tell(WEIR_CONTAINER(task, weir_future, task)); /* its home may have moved */
+    queue_notice(WEIR_CONTAINER(task, weir_future, task), notify_if_here);
     return 0;
 }
 
-/* The executor is no more: better on the wrong thread than not at all. */
-static void drop_tell(weir_task *task)
+static void drop_notify(weir_task *task)
 {
-    queue_telling(WEIR_CONTAINER(task, weir_future, task), tell_now);
+    queue_notice(WEIR_CONTAINER(task, weir_future, task), drop_all);
 }
 
-static void go_and_tell(weir_future *future)
+static void go_and_notify(weir_future *future)
 {
-    weir_home *home = future->home;
     if (is_here(future)) {
-        queue_telling(future, tell_if_here);
+        queue_notice(future, notify_if_here);
         return;
     }
-    future->task = (weir_task){ .run = run_tell, .dropped = drop_tell, .name = "listeners" };
-    int code = home != NULL ? home->type->post(home, &future->task)
-                            : weir__executor_post_always(future->executor, &future->task);
-    if (code < 0)
-        queue_telling(future, tell_now);
+    if (future->home != NULL) {
+        future->call.run = run_at_home;
+        future->home->type->push(future->home, &future->call);
+        return;
+    }
+    future->task = (weir_task){ .run = run_notify, .dropped = drop_notify, .name = "listeners" };
+    if (weir__executor_post_always(future->executor, &future->task) < 0)
+        queue_notice(future, drop_all);
 }
 
-/* This thread has become the teller of `batch`. */
-static void tell(weir_future *future, weir_listener *batch)
+/* This thread has won the right to notify `batch`. */
+static void notify(weir_future *future, weir_listener *batch)
 {
     future->batch = batch;
     hold(future);
-    go_and_tell(future);
+    go_and_notify(future);
 }
 
 /* Those that are always complete: success, and each code there is. */
@@ -201,9 +234,9 @@ void weir_future_listen(weir_future *future, weir_listener *listener)
         listener->next = head == CLOSED ? BUSY : head;
     } while (!atomic_compare_exchange_weak_explicit(&future->listeners, &head, listener,
                                                     memory_order_acq_rel, memory_order_acquire));
-    /* Everybody before was told: this thread is the next teller. */
+    /* All listeners before have been notified: this thread notifies the next batch. */
     if (head == CLOSED)
-        tell(future, atomic_exchange_explicit(&future->listeners, BUSY, memory_order_acq_rel));
+        notify(future, atomic_exchange_explicit(&future->listeners, BUSY, memory_order_acq_rel));
 }
 
 /* The result --------------------------------------------------------------------------------- */
@@ -226,11 +259,8 @@ static int begin(weir_future *future, bool may_be_uncancellable)
     return 0;
 }
 
-static void finish(weir_future *future, int code, void *value, weir_value_free_fn free_fn)
+static void set_done(weir_future *future)
 {
-    future->code = code;
-    future->value = value;
-    future->free_value = free_fn;
     uint32_t before = atomic_exchange_explicit(&future->state, DONE, memory_order_acq_rel);
     if (before & WAITED) {
         pthread_mutex_lock(&wait_lock);
@@ -238,16 +268,44 @@ static void finish(weir_future *future, int code, void *value, weir_value_free_f
         pthread_mutex_unlock(&wait_lock);
         weir__manual_wake_waiting();
     }
+}
+
+/* A thread that sees the result may write to the stream at once. From another thread that is
+ * carried to the stream, so the rejection is sent there first. On the stream's own thread it calls
+ * handlers, which must find the promise complete; no call of another thread gets between. */
+static __attribute__((noinline)) void set_done_guarded(weir_future *future)
+{
+    weir_home *stream = future->stream;
+    bool is_rejected = future->code < 0, is_here = stream->type->is_here(stream);
+    int code = future->code;
+    future->stream = NULL;
+    if (is_rejected && !is_here)
+        stream->type->piece_rejected(stream, code);
+    set_done(future);
+    if (is_rejected && is_here)
+        stream->type->piece_rejected(stream, code);
+    stream->type->release(stream);
+}
+
+static void finish(weir_future *future, int code, void *value, weir_value_free_fn free_fn)
+{
+    future->code = code;
+    future->value = value;
+    future->free_value = free_fn;
+    if (__builtin_expect(future->stream != NULL, 0))
+        set_done_guarded(future);
+    else
+        set_done(future);
     weir_listener *batch = atomic_exchange_explicit(&future->listeners, BUSY, memory_order_acq_rel);
     if (batch != NULL) {
-        tell(future, batch);
+        notify(future, batch);
         return;
     }
-    /* Nobody to tell; but somebody may have come in between. */
+    /* There was no listener; one may have been added in between. */
     weir_listener *end = BUSY;
     if (!atomic_compare_exchange_strong_explicit(&future->listeners, &end, CLOSED,
                                                  memory_order_acq_rel, memory_order_relaxed))
-        tell(future, atomic_exchange_explicit(&future->listeners, BUSY, memory_order_acq_rel));
+        notify(future, atomic_exchange_explicit(&future->listeners, BUSY, memory_order_acq_rel));
 }
 
 static int complete(weir_future *future, int code, void *value, weir_value_free_fn free_fn)
@@ -388,10 +446,9 @@ static int wait_for_result(weir_future *future, const struct timespec *until)
 static int wait_by_stepping(weir_future *future, int64_t timeout_ns)
 {
     atomic_fetch_or_explicit(&future->state, WAITED, memory_order_acq_rel);
-    weir_notices outer = weir__notices;
-    weir__notices = (weir_notices){ .is_running = false };
+    weir_notices outer = weir__notices_enter();
     int code = weir__manual_wait(future, timeout_ns);
-    weir__notices = outer;
+    weir__notices_leave(outer);
     return code;
 }
 
@@ -436,9 +493,10 @@ static void init(weir_future *future, weir_executor *executor, uint32_t refs)
     atomic_init(&future->refs, refs);
 }
 
-void weir__future_init(weir_future *future, weir_executor *executor)
+void weir__future_init(weir_future *future, weir_home *object)
 {
-    init(future, executor, IMMORTAL);
+    init(future, NULL, IMMORTAL);
+    future->home = object;
     atomic_init(&future->state, UNCANCELLABLE); /* it tells what has happened to its object */
 }
 
@@ -446,6 +504,8 @@ weir_promise *weir_promise_new(weir_executor *executor)
 {
     weir_promise *promise = weir__alloc(sizeof *promise);
     if (promise != NULL) {
+        if (executor != NULL)
+            weir__executor_retain(executor);
         init(&promise->future, executor, 1);
         atomic_init(&promise->writers, 1);
         atomic_init(&promise->is_listed, false);
@@ -484,6 +544,14 @@ weir_promise *weir__promise_new_at(weir_home *home)
     return promise;
 }
 
+void weir__promise_guard(weir_promise *promise, weir_home *stream)
+{
+    if (promise->future.stream != NULL)
+        return;
+    stream->type->retain(stream);
+    promise->future.stream = stream;
+}
+
 weir_future *weir_promise_future(weir_promise *promise)
 {
     return promise != NULL ? &promise->future : NULL;
@@ -513,6 +581,8 @@ void weir_future_release(weir_future *future)
         weir_future *source = future->source;
         if (future->home != NULL)
             future->home->type->release(future->home);
+        if (future->executor != NULL)
+            weir__executor_release(future->executor);
         if (future->free_value != NULL)
             future->free_value(future->value);
         weir__free(future);
@@ -542,13 +612,19 @@ typedef struct call_listener {
     void *arg;
 } call_listener;
 
-static void call_done(weir_listener *listener, weir_future *future)
+static void run_done_fn(weir_listener *listener, weir_future *future)
 {
     call_listener *self = WEIR_CONTAINER(listener, call_listener, listener);
     weir_done_fn done = self->done;
     void *arg = self->arg;
     weir__free(self);
     done(arg, future);
+}
+
+static void drop_done_fn(weir_listener *listener, weir_future *future)
+{
+    (void)future;
+    weir__free(WEIR_CONTAINER(listener, call_listener, listener));
 }
 
 int weir_future_on_done(weir_future *future, weir_done_fn done, void *arg)
@@ -558,7 +634,7 @@ int weir_future_on_done(weir_future *future, weir_done_fn done, void *arg)
     call_listener *self = weir__alloc(sizeof *self);
     if (self == NULL)
         return -ENOMEM;
-    *self = (call_listener){ { .done = call_done }, done, arg };
+    *self = (call_listener){ { .done = run_done_fn, .dropped = drop_done_fn }, done, arg };
     weir_future_listen(future, &self->listener);
     return 0;
 }

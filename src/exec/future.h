@@ -9,12 +9,26 @@
 
 #include <stdatomic.h>
 
-/* Where listeners run that go with something which can move from executor to executor. */
+/* Where listeners run that go with something which can move from executor to executor: a channel.
+ */
 typedef struct weir_home weir_home;
+
+/* Something to do there, embedded in its owner. */
+typedef struct weir_call weir_call;
+struct weir_call {
+    weir_mpsc_node node;
+    void (*run)(weir_home *home, weir_call *call);
+};
+
+/* An object that a future is a part of, and which no thread leads, has retain and release alone: it
+ * lives while listeners of the future are notified, wherever that is. */
 typedef struct weir_home_type {
-    bool (*is_here)(weir_home *home);              /* they may run on this thread, now */
-    int (*post)(weir_home *home, weir_task *task); /* takes a task there; negative: it cannot */
+    bool (*is_here)(weir_home *home); /* they may run on this thread, now; NULL: on any */
+    /* Runs a call there, exactly once, in order with others and never beside them. Any thread. */
+    void (*push)(weir_home *home, weir_call *call);
     bool (*is_manual)(weir_home *home); /* this thread itself brings about what happens there */
+    /* A promise failed that was marked by weir__promise_guard. On the thread that has failed it. */
+    void (*piece_rejected)(weir_home *home, int code);
     void (*retain)(weir_home *home);
     void (*release)(weir_home *home); /* also when a promise that was bound to it is gone */
 } weir_home_type;
@@ -28,14 +42,18 @@ struct weir_future {
     int code;
     weir_executor *executor; /* where listeners run; NULL: where it is completed */
     weir_home *home;         /* instead of the executor */
+    weir_home *stream;       /* of a guarded promise; NULL: it is none */
     void *value;
     weir_value_free_fn free_value;
     weir_future *source;                /* whom the value was taken from, kept alive for it */
     _Atomic(weir_listener *) listeners; /* newest first */
-    /* While its listeners are being told: */
+    /* While its listeners are being notified: */
     weir_listener *batch; /* those taken off the list */
-    weir_notice notice;   /* that they are to be told */
-    weir_task task;       /* carries it to its executor */
+    weir_notice notice;   /* queued on the thread where they run */
+    union {
+        weir_task task; /* takes it to its executor */
+        weir_call call; /* or to its home */
+    };
 };
 
 struct weir_promise {
@@ -60,13 +78,24 @@ int weir__future_copy(weir_future *to, weir_future *from);
 
 /* A pending future that is part of an object: counting leaves it alone, the object's owner ends it.
  */
-void weir__future_init(weir_future *future, weir_executor *executor);
+void weir__future_init(weir_future *future, weir_home *object);
 
 /* Whether it may be that another thread completes it while this one waits. */
 bool weir__future_is_others_work(const weir_future *future);
 
 /* A pending promise that is bound to a home, and takes a reference to it over. NULL: no memory. */
 weir_promise *weir__promise_new_at(weir_home *home);
+
+/* The write of this promise is a piece of a stream. If it fails, `stream` is notified at once,
+ * before the listeners, so that no byte follows the gap. The caller holds the promise, which is
+ * pending and cannot be cancelled, and has not passed it on. */
+void weir__promise_guard(weir_promise *promise, weir_home *stream);
+
+/* Whether the stream has a gap when a write with this promise fails. */
+static inline bool weir__promise_leaves_gap(const weir_promise *promise)
+{
+    return promise == NULL || promise->future.stream != NULL;
+}
 
 /* The result of something whose promise may be NULL. */
 static inline void weir__promise_end(weir_promise *promise, int code)

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 
 #include "base/sys.h"
+#include "exec/blocking_pool.h"
 #include "exec/executor.h"
 #include "exec/lifecycle.h"
 
@@ -23,6 +24,7 @@ typedef struct global_executor {
     pthread_cond_t changed;
     bool is_woken;
     bool has_thread;
+    unsigned waiting; /* callers of weir_executor_global_wait_idle: an idle thread ends for them */
     pthread_t thread; /* the last one there was */
     bool has_handle;  /* which nobody has joined */
 } global_executor;
@@ -35,7 +37,7 @@ static bool wait_for_tasks(const struct timespec *until, bool has_timer)
 {
     int error = 0;
     pthread_mutex_lock(&global.lock);
-    while (!global.is_woken && error == 0)
+    while (!global.is_woken && error == 0 && (has_timer || global.waiting == 0))
         error = pthread_cond_clockwait(&global.changed, &global.lock, CLOCK_MONOTONIC, until);
     bool stays = global.is_woken || has_timer;
     global.is_woken = false;
@@ -98,13 +100,22 @@ static int global_wake(weir_executor *executor)
                                             executor);
         global.has_thread = global.has_handle = code == 0;
     }
-    pthread_mutex_unlock(&global.lock);
+    if (code == 0)
+        pthread_mutex_unlock(&global.lock);
     return code;
+}
+
+/* The lock kept others from starting a thread. */
+static void global_wake_failed(weir_executor *executor)
+{
+    (void)executor;
+    pthread_mutex_unlock(&global.lock);
 }
 
 static const weir_executor_type global_type = {
     .name = "global executor",
     .wake = global_wake,
+    .wake_failed = global_wake_failed,
 };
 
 static void init_global(void)
@@ -131,12 +142,15 @@ int weir_executor_global_wait_idle(int64_t timeout_ns)
     int error = 0;
     struct timespec until = weir__clock_until(timeout_ns > 0 ? timeout_ns : 0);
     pthread_mutex_lock(&global.lock);
+    global.waiting++;
+    pthread_cond_broadcast(&global.changed);
     while (global.has_thread && error == 0)
         error = pthread_cond_clockwait(&global.changed, &global.lock, CLOCK_MONOTONIC, &until);
+    global.waiting--;
     if (!global.has_thread) {
         join_last();
         error = 0;
     }
     pthread_mutex_unlock(&global.lock);
-    return -error;
+    return error != 0 ? -error : weir__blocking_pools_wait_idle(&until);
 }

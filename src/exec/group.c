@@ -5,10 +5,12 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/sys.h"
+#include "exec/lifecycle.h"
 #include "exec/manual.h"
 #include "exec/per_channel.h"
 #include "exec/plain.h"
 
+#include <weir/log.h>
 #include <weir/threads.h>
 #include <weir/timer.h>
 
@@ -115,6 +117,29 @@ weir_executor *weir_group_next(weir_group *group)
     return weir_group_at(group, at < count ? at : 0);
 }
 
+static void log_skip(weir_group *group, const weir_executor *child, int code)
+{
+    if (!atomic_exchange_explicit(&group->is_skip_logged, true, memory_order_relaxed))
+        weir_log(WEIR_LOG_ERROR, child->name,
+                 "cannot run: %s; the group's other loops serve its connections",
+                 weir_error_text(code));
+}
+
+weir_executor *weir__group_choose(weir_group *group)
+{
+    weir_executor *chosen = weir_group_next(group);
+    size_t count = weir_group_count(group);
+    int code = chosen != NULL ? weir__executor_need_thread(chosen) : 0;
+    for (size_t i = 1; i < count && code < 0; i++) {
+        weir_executor *other = weir_group_at(group, (chosen->number + i) % count);
+        if (weir__executor_need_thread(other) == 0) {
+            log_skip(group, chosen, code);
+            return other;
+        }
+    }
+    return chosen;
+}
+
 const char *weir_group_chooser_name(const weir_group *group)
 {
     return group->chooser_name;
@@ -191,8 +216,23 @@ void weir__group_release(weir_group *group)
     for (unsigned i = 0; i < WEIR_GROUP_BLOCKS; i++)
         weir__free(group->blocks[i]);
     weir__per_channel_free(group->per_channel);
+    weir_group_data *names = atomic_load_explicit(&group->names, memory_order_acquire);
+    if (names != NULL)
+        names->free(names);
     weir__free(group);
 }
+
+static void retain_home(weir_home *home)
+{
+    weir__group_retain(WEIR_CONTAINER(home, weir_group, home));
+}
+
+static void release_home(weir_home *home)
+{
+    weir__group_release(WEIR_CONTAINER(home, weir_group, home));
+}
+
+static const weir_home_type home_type = { .retain = retain_home, .release = release_home };
 
 void weir_group_get_pending(const weir_group *group, weir_group_pending *pending)
 {
@@ -229,6 +269,8 @@ static void end_children(weir_group *group)
     }
     if (group->is_manual)
         weir__manual_end(group);
+    if (group->per_channel != NULL)
+        weir__per_channel_join(group);
     for (size_t i = 0; i < count; i++)
         weir__executor_release(weir_group_at(group, i));
 }
@@ -352,7 +394,8 @@ weir_group *weir__group_alloc(const weir_group_config *config)
     group->maker = pthread_self();
     atomic_init(&group->refs, 1);
     atomic_init(&group->living, 1);
-    weir__future_init(&group->terminated, NULL);
+    group->home.type = &home_type;
+    weir__future_init(&group->terminated, &group->home);
     return group;
 }
 
@@ -370,6 +413,8 @@ int weir__group_check(const weir_group_config *config, weir_error *error)
         code = refuse_negative(config->max_pending_tasks, "max_pending_tasks", error);
     if (code == 0)
         code = refuse_negative(config->max_channels, "max_channels", error);
+    if (code == 0 && config->idle_loop_ms != WEIR_OFF)
+        code = refuse_negative(config->idle_loop_ms, "idle_loop_ms", error);
     if (code == 0 && config->watchdog_ms != WEIR_OFF)
         code = refuse_negative(config->watchdog_ms, "watchdog_ms", error);
     return code;

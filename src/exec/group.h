@@ -21,6 +21,12 @@ typedef struct weir_group_child {
     weir_list_node idle;
 } weir_group_child;
 
+/* Data of a higher layer that lives as long as the group: embed it, and set `free`, which the group
+ * calls at its end. */
+typedef struct weir_group_data {
+    void (*free)(struct weir_group_data *data);
+} weir_group_data;
+
 /* Places come in blocks, each twice as large as the one before, so that who looks at the children
  * needs no lock while more are made. */
 #define WEIR_GROUP_FIRST_BLOCK 16
@@ -32,9 +38,11 @@ struct weir_group {
     weir_chooser_fn chooser;
     void *chooser_arg;
     const char *chooser_name;
+    _Atomic(bool) is_skip_logged; /* that a child cannot run, and others serve instead */
     _Atomic(uint64_t) next;
     _Atomic(size_t)
-        living; /* children that have not terminated, and one more while some may come */
+        living;     /* children that have not terminated, and one more while some may come */
+    weir_home home; /* of the next, for which the group stays */
     weir_future terminated;
     _Atomic(size_t) refs; /* the owner's, and each child's: its last thread may be on its way out */
 
@@ -43,6 +51,8 @@ struct weir_group {
     pthread_t maker;
     weir_list_node link;       /* among those of its thread */
     weir_executor *background; /* stands for the global executor */
+
+    _Atomic(weir_group_data *) names; /* of the name service, made on first use */
 
     struct weir_per_channel *per_channel; /* it makes a child for each channel; NULL: not */
 };
@@ -56,6 +66,10 @@ int weir__group_new(weir_group **group, const weir_group_config *config, weir_ch
 
 /* Takes one more reference to the struct, by who knows that there is one. */
 weir_group *weir__group_retain(weir_group *group);
+
+/* A child for a channel: weir_group_next, or if that one cannot run, the first after it that can.
+ * If none can, that one all the same, whose post reports the error. */
+weir_executor *weir__group_choose(weir_group *group);
 
 /* The system calls of its children. */
 weir_sys *weir__group_sys(const weir_group *group);

@@ -3,6 +3,8 @@
 #include "exec/lifecycle.h"
 
 #include "base/sys.h"
+#include "exec/per_channel.h"
+#include "exec/posters.h"
 #include "exec/timer.h"
 #include "exec/watchdog.h"
 
@@ -24,6 +26,12 @@ static int advance(weir_executor *executor, int to)
                                                   memory_order_seq_cst, memory_order_seq_cst)) {
     }
     return state;
+}
+
+static bool change_state(weir_executor *executor, int from, int to)
+{
+    return atomic_compare_exchange_strong_explicit(&executor->state, &from, to,
+                                                   memory_order_seq_cst, memory_order_seq_cst);
 }
 
 /* Hooks -------------------------------------------------------------------------------------- */
@@ -71,10 +79,12 @@ static bool run_shutdown_hooks(weir_executor *executor)
     weir_list_node *node;
     while ((node = weir__list_pop_front(&executor->shutdown_hooks)) != NULL) {
         weir_hook *hook = WEIR_CONTAINER(node, weir_hook, node);
+        weir__executor_set_running(executor, "shutdown hooks");
         hook->run(hook);
         weir__notices_run();
         has_run = true;
     }
+    weir__executor_set_running(executor, NULL);
     return has_run;
 }
 
@@ -95,13 +105,29 @@ static bool has_channels(const weir_executor *executor)
     return atomic_load_explicit(&executor->channel_count, memory_order_relaxed) > 0;
 }
 
+static int64_t later_by(int64_t start_ns, int64_t ns)
+{
+    int64_t end_ns;
+    return __builtin_add_overflow(start_ns, ns, &end_ns) ? INT64_MAX : end_ns;
+}
+
+/* Computed when it is needed: the last channel may close at any moment, also in a turn that runs
+ * nothing else. */
+int64_t weir__executor_end_ns(const weir_executor *executor)
+{
+    int64_t quiet_ns = atomic_load_explicit(&executor->quiet_ns, memory_order_acquire);
+    int64_t timeout_ns = atomic_load_explicit(&executor->timeout_ns, memory_order_acquire);
+    int64_t last_run_ns = atomic_load_explicit(&executor->last_run_ns, memory_order_relaxed);
+    int64_t timeout_end_ns = later_by(executor->end_start_ns, timeout_ns);
+    int64_t quiet_end_ns = later_by(last_run_ns, quiet_ns);
+    return has_channels(executor) || timeout_end_ns < quiet_end_ns ? timeout_end_ns : quiet_end_ns;
+}
+
 bool weir__executor_confirm_shutdown(weir_executor *executor, int64_t *max_wait_ns)
 {
     *max_wait_ns = -1;
     if (state_of(executor) < WEIR_EXECUTOR_SHUTTING_DOWN)
         return false;
-    int64_t quiet_ns = atomic_load_explicit(&executor->quiet_ns, memory_order_acquire);
-    int64_t timeout_ns = atomic_load_explicit(&executor->timeout_ns, memory_order_acquire);
     begin_to_end(executor);
     weir__timers_cancel_all(executor);
     weir__notices_run();
@@ -115,27 +141,11 @@ bool weir__executor_confirm_shutdown(weir_executor *executor, int64_t *max_wait_
     *max_wait_ns = 0;
     if (state_of(executor) >= WEIR_EXECUTOR_SHUTDOWN)
         return !has_run;
-    int64_t left_ns = timeout_ns - (now_ns - executor->end_start_ns);
-    if (left_ns <= 0)
+    int64_t end_ns = weir__executor_end_ns(executor);
+    if (end_ns <= now_ns)
         return true;
-    int64_t idle_ns = now_ns - atomic_load_explicit(&executor->last_run_ns, memory_order_relaxed);
-    if (!has_channels(executor)) {
-        if (idle_ns >= quiet_ns)
-            return !has_run || quiet_ns <= 0;
-        if (quiet_ns - idle_ns < left_ns)
-            left_ns = quiet_ns - idle_ns;
-    }
-    *max_wait_ns = left_ns;
-    if (__builtin_add_overflow(now_ns, left_ns, &executor->end_check_ns))
-        executor->end_check_ns = INT64_MAX;
+    *max_wait_ns = end_ns - now_ns;
     return false;
-}
-
-void weir__executor_run_turns(weir_executor *executor)
-{
-    int64_t max_wait_ns;
-    while (!weir__executor_confirm_shutdown(executor, &max_wait_ns))
-        executor->type->turn(executor, max_wait_ns);
 }
 
 /* Runs what is left until the shutdown is over, for a body that ended too early, and for tasks that
@@ -147,33 +157,43 @@ static void drain(weir_executor *executor)
         weir__executor_sleep(executor, max_wait_ns);
 }
 
-unsigned weir__executor_drop_tasks(weir_executor *executor, const weir_task *own, bool *has_own)
+int weir__executor_take_back(weir_executor *executor, weir_task_queue *queue, weir_task *task)
+{
+    pthread_mutex_lock(&executor->end_lock);
+    bool is_mine = weir__task_queue_take_back(queue, task);
+    pthread_mutex_unlock(&executor->end_lock);
+    return is_mine ? WEIR_ESHUTDOWN : 0;
+}
+
+static weir_task *pop_late_task(weir_executor *executor)
+{
+    pthread_mutex_lock(&executor->end_lock);
+    weir_task *task = weir__task_queue_pop(&executor->tasks);
+    if (task == NULL)
+        task = weir__task_queue_pop(&executor->tail_tasks);
+    pthread_mutex_unlock(&executor->end_lock);
+    return task;
+}
+
+/* Drops the tasks that were accepted too late to run. Posters that have seen TERMINATED take their
+ * own tasks back at the same time, hence the lock. */
+static unsigned drop_late_tasks(weir_executor *executor)
 {
     unsigned count = 0;
-    weir_task_queue *queues[] = { &executor->tasks, &executor->tail_tasks };
-    for (int i = 0; i < 2;) {
-        pthread_mutex_lock(&executor->end_lock);
-        weir_task *task = weir__task_queue_pop(queues[i]);
-        pthread_mutex_unlock(&executor->end_lock);
-        if (task == NULL) {
-            i++;
-        } else if (task == own) {
-            *has_own = true;
-        } else {
-            count++;
-            if (task->dropped != NULL)
-                task->dropped(task);
-        }
+    weir_task *task;
+    while ((task = pop_late_task(executor)) != NULL) {
+        count++;
+        if (task->dropped != NULL)
+            task->dropped(task);
     }
     return count;
 }
 
-/* Everything is closed: the state, then what came too late, then everybody who waits. */
+/* Everything is closed: sets the state, drops late tasks, then completes the future. */
 static void terminate(weir_executor *executor)
 {
     advance(executor, WEIR_EXECUTOR_TERMINATED);
-    bool has_own = false;
-    unsigned left = weir__executor_drop_tasks(executor, NULL, &has_own);
+    unsigned left = drop_late_tasks(executor);
     if (left > 0)
         weir_log(WEIR_LOG_WARN, executor->name, "terminated with %u tasks left", left);
     weir__future_complete(&executor->terminated, 0);
@@ -201,18 +221,84 @@ static void finish(weir_executor *executor)
     terminate(executor);
 }
 
+/* Retiring ----------------------------------------------------------------------------------- */
+
+static bool is_unused(weir_executor *executor)
+{
+    return executor->timers.count == 0 && !has_channels(executor) &&
+           weir__list_is_empty(&executor->shutdown_hooks) &&
+           weir__list_is_empty(&executor->pass_hooks) && !weir__executor_has_tasks(executor) &&
+           !weir__executor_is_busy(executor) && weir__notices.first == NULL;
+}
+
+/* False after a shutdown, or if there is a task and no other thread has begun to start a thread for
+ * it. A poster pushes, then looks at the state; this sets the state, then looks at the queues. So a
+ * task is found by its poster or here. */
+static bool give_up_state(weir_executor *executor)
+{
+    return change_state(executor, WEIR_EXECUTOR_STARTED, WEIR_EXECUTOR_NOT_STARTED) &&
+           !(weir__executor_has_tasks(executor) &&
+             change_state(executor, WEIR_EXECUTOR_NOT_STARTED, WEIR_EXECUTOR_STARTED));
+}
+
+/*
+ * Ends the use of an idle executor's thread: true, and then the thread has nothing left to do, and
+ * the next post starts another. Awake, the executor is woken by nobody but threads that found it
+ * asleep before, and those are waited for. The decision comes first, and nothing fails after it;
+ * whoever starts the next thread waits for the lock.
+ */
+static bool retire(weir_executor *executor)
+{
+    pthread_t previous;
+    bool has_previous = false;
+    if (!is_unused(executor) || state_of(executor) != WEIR_EXECUTOR_STARTED)
+        return false;
+    weir__posters_wait(executor);
+    weir__watchdog_unwatch(executor); /* without the lock: a report may post here */
+    pthread_mutex_lock(&executor->end_lock);
+    bool is_retired = give_up_state(executor);
+    if (is_retired) {
+        executor->may_retire = false;
+        weir__heap_deinit(&executor->timers);
+        executor->type->retire(executor);
+        has_previous = weir__per_channel_retire(executor, &previous);
+    }
+    pthread_mutex_unlock(&executor->end_lock);
+    if (has_previous)
+        pthread_join(previous, NULL);
+    if (!is_retired)
+        weir__watchdog_watch(executor);
+    return is_retired;
+}
+
+bool weir__executor_run_turns(weir_executor *executor)
+{
+    int64_t max_wait_ns;
+    while (!weir__executor_confirm_shutdown(executor, &max_wait_ns)) {
+        executor->type->turn(executor, max_wait_ns);
+        if (executor->may_retire && retire(executor))
+            return false;
+    }
+    return true;
+}
+
 static void *run_thread(void *arg)
 {
     weir_executor *executor = arg;
     weir__executor_set_current(executor);
     weir__executor_read_clock(executor);
     weir__watchdog_watch(executor);
+    if (executor->type->begin != NULL)
+        executor->type->begin(executor);
+    bool is_over = true;
     if (executor->type->run != NULL)
         executor->type->run(executor);
     else
-        weir__executor_run_turns(executor);
-    weir__watchdog_unwatch(executor);
-    finish(executor);
+        is_over = weir__executor_run_turns(executor);
+    if (is_over) {
+        weir__watchdog_unwatch(executor);
+        finish(executor);
+    }
     weir__executor_set_current(NULL);
     weir__executor_release(executor);
     return NULL;
@@ -231,6 +317,9 @@ static void run_foreign_thread(void *arg)
 
 static int launch(weir_executor *executor)
 {
+    /* The thread before may still close what it used: see retire. */
+    pthread_mutex_lock(&executor->end_lock);
+    pthread_mutex_unlock(&executor->end_lock);
     int code = executor->type->open != NULL ? executor->type->open(executor) : 0;
     if (code < 0)
         return code;
@@ -254,11 +343,16 @@ static int launch(weir_executor *executor)
     return code;
 }
 
-/* Without a thread there is nothing to wait for. */
+/* Terminates an executor that never had a thread. The caller's thread acts as the executor's, so
+ * that what is dropped finds itself on the thread it was promised. */
 static void terminate_without_thread(weir_executor *executor)
 {
+    weir_executor *outer = weir__executor_set_current(executor);
+    weir_notices notices = weir__notices_enter();
     advance(executor, WEIR_EXECUTOR_SHUTDOWN);
     terminate(executor);
+    weir__notices_leave(notices);
+    weir__executor_set_current(outer);
 }
 
 /* Whoever wins the state starts the thread. When that fails it takes its own task back, if it has
@@ -267,9 +361,7 @@ static void terminate_without_thread(weir_executor *executor)
 static int try_start(weir_executor *executor, weir_task_queue *queue, weir_task *own,
                      bool *has_others)
 {
-    int expected = WEIR_EXECUTOR_NOT_STARTED;
-    if (!atomic_compare_exchange_strong_explicit(&executor->state, &expected, WEIR_EXECUTOR_STARTED,
-                                                 memory_order_seq_cst, memory_order_seq_cst))
+    if (!change_state(executor, WEIR_EXECUTOR_NOT_STARTED, WEIR_EXECUTOR_STARTED))
         return 0;
     atomic_store_explicit(&executor->start_code, 0, memory_order_relaxed);
     int code = launch(executor);
@@ -279,11 +371,8 @@ static int try_start(weir_executor *executor, weir_task_queue *queue, weir_task 
     /* Nobody else takes tasks from the queue, until the state goes back. */
     if (own != NULL)
         weir__task_queue_take_back(queue, own);
-    *has_others = weir__task_queue_taken(queue) > 0;
-    expected = WEIR_EXECUTOR_STARTED;
-    if (!atomic_compare_exchange_strong_explicit(&executor->state, &expected,
-                                                 WEIR_EXECUTOR_NOT_STARTED, memory_order_seq_cst,
-                                                 memory_order_seq_cst))
+    *has_others = weir__executor_has_taken(executor);
+    if (!change_state(executor, WEIR_EXECUTOR_STARTED, WEIR_EXECUTOR_NOT_STARTED))
         terminate_without_thread(executor); /* a shutdown came in between, and counts on a thread */
     return code;
 }
@@ -292,13 +381,19 @@ int weir__executor_start(weir_executor *executor, weir_task_queue *queue, weir_t
 {
     bool has_others = false;
     int code = try_start(executor, queue, task, &has_others);
-    if (code >= 0 || (!has_others && !weir__task_queue_has_new(queue)))
+    if (code >= 0 || (!has_others && !weir__executor_has_new(executor)))
         return code;
     int again = try_start(executor, queue, NULL, &has_others);
     if (again < 0)
         weir_log(WEIR_LOG_ERROR, executor->name, "has tasks, but no thread to run them yet: %s",
                  weir_error_text(again));
-    return code;
+    return task != NULL ? code : again;
+}
+
+int weir__executor_need_thread(weir_executor *executor)
+{
+    int code = weir__executor_start(executor, &executor->tasks, NULL);
+    return code == 0 && state_of(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN ? WEIR_ESHUTDOWN : code;
 }
 
 int weir_executor_shutdown(weir_executor *executor, int64_t quiet_ms, int64_t timeout_ms)
@@ -349,6 +444,7 @@ int weir__executor_step(weir_executor *executor, int64_t max_wait_ns)
     int64_t wait_ns;
     bool has_done = true;
     weir_executor *outer = weir__executor_set_current(executor);
+    weir_notices notices = weir__notices_enter();
     executor->is_in_turn = true;
     weir__executor_set_resting(executor, false);
     executor->is_time_stale = true; /* its driver was elsewhere */
@@ -359,6 +455,7 @@ int weir__executor_step(weir_executor *executor, int64_t max_wait_ns)
         has_done = executor->type->turn(executor, is_shorter ? wait_ns : max_wait_ns);
         weir__executor_set_resting(executor, true);
     }
+    weir__notices_leave(notices);
     executor->is_in_turn = false;
     weir__executor_set_current(outer);
     return has_done;

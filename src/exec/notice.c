@@ -19,6 +19,19 @@ void weir__notices_run_all(void)
     weir__notices.is_running = false;
 }
 
+weir_notices weir__notices_enter(void)
+{
+    weir_notices outer = weir__notices;
+    weir__notices = (weir_notices){ .is_running = false };
+    return outer;
+}
+
+void weir__notices_leave(weir_notices outer)
+{
+    weir__notices_run();
+    weir__notices = outer;
+}
+
 void weir__notice_queue(weir_notice *notice)
 {
     notice->next = NULL;

@@ -24,6 +24,11 @@ void weir__notice_queue(weir_notice *notice);
 
 void weir__notices_run_all(void);
 
+/* Begins an empty queue for callbacks that run inside one of another executor's, whose listeners
+ * have to wait until it returns; and runs what is left in it, then continues with the outer one. */
+weir_notices weir__notices_enter(void);
+void weir__notices_leave(weir_notices outer);
+
 /* A callback has returned. */
 static inline void weir__notices_run(void)
 {

@@ -20,7 +20,9 @@ typedef struct weir_per_channel {
     pthread_mutex_t lock; /* of the rest, and of making children */
     weir_list idle;       /* who became that last comes first */
     size_t idle_count, active_count;
-    bool is_ending; /* no more are made */
+    bool is_ending;    /* no more are made */
+    pthread_t retired; /* the thread that retired last, to be joined */
+    bool has_retired;
 
     _Alignas(max_align_t) char child_arg[];
 } weir_per_channel;
@@ -109,7 +111,7 @@ int weir__group_take(weir_group *group, weir_executor **executor)
 {
     weir_per_channel *self = group->per_channel;
     if (self == NULL) {
-        *executor = weir_group_next(group);
+        *executor = weir__group_choose(group);
         return 0;
     }
     weir_group_child *child;
@@ -156,6 +158,29 @@ void weir__per_channel_leave(weir_executor *executor)
 {
     set_use(lock_child(executor), false, false);
     unlock(executor->group);
+}
+
+bool weir__per_channel_retire(weir_executor *executor, pthread_t *previous)
+{
+    if (!executor->is_joinable) /* a thread that the user started */
+        return false;
+    weir_per_channel *self = executor->group->per_channel;
+    executor->is_joinable = false;
+    pthread_mutex_lock(&self->lock);
+    bool has_previous = self->has_retired;
+    *previous = self->retired;
+    self->has_retired = true;
+    self->retired = pthread_self();
+    pthread_mutex_unlock(&self->lock);
+    return has_previous;
+}
+
+void weir__per_channel_join(weir_group *group)
+{
+    weir_per_channel *self = group->per_channel;
+    if (self->has_retired)
+        pthread_join(self->retired, NULL);
+    self->has_retired = false;
 }
 
 void weir_group_get_channels(weir_group *group, size_t *active, size_t *idle)

@@ -25,6 +25,12 @@ void weir__group_give_back(weir_group *group, weir_executor *executor);
 void weir__per_channel_enter(weir_executor *executor);
 void weir__per_channel_leave(weir_executor *executor);
 
+/* By a child whose thread retires, on that thread, while no other thread can start: the next one
+ * to retire joins it, or weir__per_channel_join, which the group calls when its children ended.
+ * Whether there is a previous thread, which the caller joins. */
+bool weir__per_channel_retire(weir_executor *executor, pthread_t *previous);
+void weir__per_channel_join(weir_group *group);
+
 /* For the group: it makes no more from here on; a child has ended; the memory. */
 void weir__per_channel_end(weir_group *group);
 void weir__per_channel_forget(weir_group_child *child);

@@ -57,11 +57,12 @@ size_t weir__task_queue_count(weir_task_queue *queue)
     return queue->mpsc.taken;
 }
 
-void weir__task_queue_take_back(weir_task_queue *queue, weir_task *wanted)
+bool weir__task_queue_take_back(weir_task_queue *queue, weir_task *wanted)
 {
-    weir__mpsc_remove(&queue->mpsc, &wanted->node);
-    if (queue->bound > 0)
+    bool is_removed = weir__mpsc_remove(&queue->mpsc, &wanted->node);
+    if (is_removed && queue->bound > 0)
         atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
+    return is_removed;
 }
 
 void weir__task_queue_take_out(weir_task_queue *queue, weir_mpsc_node *before, weir_task *task)

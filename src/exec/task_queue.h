@@ -75,9 +75,9 @@ static inline size_t weir__task_queue_taken(const weir_task_queue *queue)
     return queue->mpsc.taken;
 }
 
-/* Consumer only, and slow. Takes out a task that was pushed before and not popped; the order of the
- * others stays. */
-void weir__task_queue_take_back(weir_task_queue *queue, weir_task *task);
+/* Consumer only, and slow. Removes a task and keeps the order of the others. False if it has been
+ * popped. */
+bool weir__task_queue_take_back(weir_task_queue *queue, weir_task *task);
 
 /* Consumer only, and quick: of one that was appended. Whoever keeps what is in front of the next
  * one has a new one to keep. */

@@ -9,21 +9,23 @@
 #include <weir/log.h>
 
 #include <errno.h>
-#include <execinfo.h>
 #include <semaphore.h>
+#include <stdio.h>
 #include <string.h>
+#include <unwind.h>
 
 /*
  * One thread for all, there while anybody is watched. Every quarter of the shortest limit it looks
- * at counters that executors keep anyway: who is awake but has not come any further since the last
- * look is in one callback. So the watched pay nothing.
+ * at counters that executors keep anyway: one that runs a callback, and has not come any further
+ * since the last look, is in that callback still. So the watched pay nothing.
  *
  * The back trace is taken by the watched thread itself, in the handler of a signal which it alone
- * gets. SIGURG, for a program that does not expect it ignores it.
+ * gets. SIGURG, for a program that does not expect it ignores it. By the functions on its stack the
+ * executor's kind also finds out which channel and handler it is.
  */
 #define TRACE_SIGNAL SIGURG
-#define TRACE_WAIT_NS 200000000
-#define FRAMES 32
+#define TRACE_WAIT_MS 1000
+#define FRAMES ((int)(sizeof(((weir_stack *)NULL)->functions) / sizeof(uintptr_t)))
 #define LOOKS_PER_LIMIT 4
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for all of these */
@@ -35,122 +37,223 @@ static pthread_t thread; /* the one that should run: an older one ends */
 static bool has_handler;
 static struct sigaction handler_before;
 
-/* What passes between the watchdog and the handler. */
+/* What passes between the watchdog's thread and the handler. */
 static struct {
     _Atomic(bool) is_wanted;
-    _Atomic(int) count; /* carries the frames over: not every checker knows the semaphore */
+    uint64_t progress;  /* of the executor, when it was found blocked */
+    _Atomic(int) count; /* carries the rest over: not every checker knows the semaphore */
+    bool is_over;       /* the callback had returned by then */
     void *frames[FRAMES];
+    weir_subject subject;
     sem_t is_taken;
 } trace;
 
+/* Taking ------------------------------------------------------------------------------------- */
+
+typedef struct unwinding {
+    weir_stack stack;
+    int count;
+} unwinding;
+
+static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *arg)
+{
+    unwinding *self = arg;
+    if (self->count == FRAMES)
+        return _URC_END_OF_STACK;
+    /* NOLINTNEXTLINE(performance-no-int-to-ptr) */
+    trace.frames[self->count] = (void *)_Unwind_GetIP(context);
+    self->stack.functions[self->count++] = _Unwind_GetRegionStart(context);
+    return _URC_NO_REASON;
+}
+
+/* On the blocked thread, in the middle of anything: whatever is called here only reads. */
 static void take_trace(int signal_number)
 {
     (void)signal_number;
     int saved_errno = errno;
+    const weir_executor *executor = weir_executor_current();
     if (atomic_exchange_explicit(&trace.is_wanted, false, memory_order_acquire)) {
-        int count = backtrace(trace.frames, FRAMES);
-        atomic_store_explicit(&trace.count, count, memory_order_release);
+        unwinding here = { .count = 0 };
+        _Unwind_Backtrace(note_frame, &here);
+        here.stack.count = here.count;
+        trace.subject = (weir_subject){ .fd = -1 };
+        trace.is_over = executor == NULL || weir__executor_progress(executor) != trace.progress;
+        if (!trace.is_over && executor->type->describe != NULL)
+            executor->type->describe(executor, &here.stack, &trace.subject);
+        atomic_store_explicit(&trace.count, here.count, memory_order_release);
         sem_post(&trace.is_taken);
     }
     errno = saved_errno;
 }
 
+static _Unwind_Reason_Code note_nothing(struct _Unwind_Context *context, void *arg)
+{
+    (void)context;
+    (void)arg;
+    return _URC_END_OF_STACK;
+}
+
 /* A program that uses the signal for itself keeps it, and gets reports without a trace. */
 static void install_handler(void)
 {
+    static bool has_semaphore;
     struct sigaction action = { .sa_handler = take_trace, .sa_flags = SA_RESTART };
     if (has_handler)
         return; /* since an executor whose watchdog's thread could not be started */
     if (sigaction(TRACE_SIGNAL, NULL, &handler_before) != 0 ||
         (handler_before.sa_handler != SIG_DFL && handler_before.sa_handler != SIG_IGN))
         return;
-    void *frame;
-    backtrace(&frame, 1); /* the first call loads a library, which a handler must not */
-    sem_init(&trace.is_taken, 0, 0);
-    has_handler = sigaction(TRACE_SIGNAL, &action, NULL) == 0;
+    _Unwind_Backtrace(note_nothing, NULL); /* the first call may load, which a handler must not */
+    if (!has_semaphore)
+        has_semaphore = sem_init(&trace.is_taken, 0, 0) == 0;
+    has_handler = has_semaphore && sigaction(TRACE_SIGNAL, &action, NULL) == 0;
+}
+
+/* The program may have installed one of its own since then. */
+static bool is_handler_ours(void)
+{
+    struct sigaction now;
+    return has_handler && sigaction(TRACE_SIGNAL, NULL, &now) == 0 && now.sa_handler == take_trace;
 }
 
 static void remove_handler(void)
 {
-    if (!has_handler)
-        return;
-    has_handler = false;
-    struct sigaction now;
-    /* The program may have installed one of its own since then. */
-    if (sigaction(TRACE_SIGNAL, NULL, &now) == 0 && now.sa_handler == take_trace)
+    if (is_handler_ours())
         sigaction(TRACE_SIGNAL, &handler_before, NULL);
-    sem_destroy(&trace.is_taken);
+    has_handler = false;
 }
 
-/* Has the thread write down where it is. */
-static void ask_for_trace(pthread_t blocked, char *text, size_t size)
-{
-    text[0] = '\0';
-    if (!has_handler)
-        return;
-    struct timespec until = weir__clock_until(TRACE_WAIT_NS);
-    atomic_store_explicit(&trace.is_wanted, true, memory_order_release);
-    int error = pthread_kill(blocked, TRACE_SIGNAL) == 0
-                    ? sem_clockwait(&trace.is_taken, CLOCK_MONOTONIC, &until)
-                    : -1;
-    /* Too late: unless the handler has begun, it will find that nobody wants it any more. */
-    if (error != 0 && !atomic_exchange_explicit(&trace.is_wanted, false, memory_order_acquire))
-        error = sem_wait(&trace.is_taken);
-    if (error == 0)
-        weir__trace_write(trace.frames, atomic_load_explicit(&trace.count, memory_order_acquire),
-                          text, size);
-}
+/* Reporting ---------------------------------------------------------------------------------- */
+
+/* What became of the back trace. */
+typedef enum outcome {
+    TRACE_ASKED_FOR,
+    TRACE_TAKEN,
+    TRACE_NOT_OURS,
+    TRACE_NOT_SENT,
+    TRACE_LATE,
+    TRACE_OVER,
+} outcome;
 
 /* What is to be logged when the lock is free again: a sink may do what it likes. */
 typedef struct finding {
     char executor[16];
     const char *running;
     int64_t blocked_ns;
+    outcome outcome;
+    weir_subject subject;
     char trace[4096];
 } finding;
 
-static void describe(finding *found, const weir_executor *executor, int64_t blocked_ns)
+/* Asks the thread to write down where it is. Under the lock: else it might have ended. */
+static outcome ask_for_trace(const weir_executor *executor)
+{
+    if (!is_handler_ours())
+        return TRACE_NOT_OURS;
+    trace.progress = executor->watch.progress;
+    atomic_store_explicit(&trace.is_wanted, true, memory_order_release);
+    if (pthread_kill(executor->watch.thread, TRACE_SIGNAL) == 0)
+        return TRACE_ASKED_FOR;
+    atomic_store_explicit(&trace.is_wanted, false, memory_order_relaxed);
+    return TRACE_NOT_SENT;
+}
+
+/* Without the lock: others start and end meanwhile. */
+static void await_trace(finding *found)
+{
+    struct timespec until = weir__clock_until((int64_t)TRACE_WAIT_MS * 1000000);
+    int error = sem_clockwait(&trace.is_taken, CLOCK_MONOTONIC, &until);
+    /* Too late: unless the handler has begun, it will find that nobody wants it any more. */
+    if (error != 0 && !atomic_exchange_explicit(&trace.is_wanted, false, memory_order_acquire))
+        error = sem_wait(&trace.is_taken);
+    if (error != 0) {
+        found->outcome = TRACE_LATE;
+        return;
+    }
+    int count = atomic_load_explicit(&trace.count, memory_order_acquire);
+    found->outcome = trace.is_over ? TRACE_OVER : TRACE_TAKEN;
+    found->subject = trace.subject;
+    if (!trace.is_over)
+        weir__trace_write(trace.frames, count, found->trace, sizeof found->trace);
+}
+
+static void find(finding *found, const weir_executor *executor, int64_t blocked_ns)
 {
     memcpy(found->executor, executor->name, sizeof found->executor);
-    found->running = atomic_load_explicit(&executor->running, memory_order_relaxed);
+    found->running = executor->watch.running;
     found->blocked_ns = blocked_ns;
-    ask_for_trace(executor->watch.thread, found->trace, sizeof found->trace);
+    found->subject = (weir_subject){ .fd = -1 };
+    found->trace[0] = '\0';
+    found->outcome = ask_for_trace(executor);
 }
 
-static void report(const finding *found)
+/* "'task'", "'an event's handler' of descriptor 7", "on_read of handler 'echo' of channel
+ * 0000002a". A callback whose last call blocks may have left the stack to it: then all handlers are
+ * named. */
+static void describe(const finding *found, char *text, size_t size)
 {
-    weir_log(
-        WEIR_LOG_WARN, found->executor, "has been in '%s' for %lld ms, and nothing else runs%s%s",
-        found->running != NULL ? found->running : "its first callback",
-        (long long)(found->blocked_ns / 1000000),
-        found->trace[0] != '\0' ? ":\n" : " (no back trace: SIGURG has a handler)", found->trace);
+    const weir_subject *subject = &found->subject;
+    unsigned long long id = subject->channel;
+    if (subject->callback != NULL)
+        snprintf(text, size, "%s of handler '%s' of channel %08llx", subject->callback,
+                 subject->handlers, id);
+    else if (subject->channel != 0)
+        snprintf(text, size, "'%s' of channel %08llx (handlers: %s)", found->running, id,
+                 subject->handlers);
+    else if (subject->fd >= 0)
+        snprintf(text, size, "'%s' of descriptor %d", found->running, subject->fd);
+    else
+        snprintf(text, size, "'%s'", found->running);
 }
 
-static uint64_t progress_of(const weir_executor *executor)
+static const char *reason_of(outcome of)
 {
-    uint64_t progress = atomic_load_explicit(&executor->tasks_run, memory_order_relaxed) +
-                        atomic_load_explicit(&executor->passes, memory_order_relaxed);
-    if (executor->io_progress != NULL)
-        progress += atomic_load_explicit(executor->io_progress, memory_order_relaxed);
-    return progress;
+    switch (of) {
+    case TRACE_NOT_OURS:
+        return " (no back trace: the program has a SIGURG handler of its own)";
+    case TRACE_NOT_SENT:
+        return " (no back trace: its thread cannot be sent SIGURG)";
+    case TRACE_LATE:
+        return " (no back trace: its thread has not run for another second, or blocks SIGURG)";
+    case TRACE_OVER:
+        return " (no back trace: it has returned since)";
+    default:
+        return ":\n";
+    }
 }
 
-/* Whether it has been in one callback for too long, and nobody has heard of it. */
+static void report(finding *found)
+{
+    char what[256];
+    if (found->outcome == TRACE_ASKED_FOR)
+        await_trace(found);
+    describe(found, what, sizeof what);
+    weir_log(WEIR_LOG_WARN, found->executor, "blocked for %lld ms in %s, and nothing else runs%s%s",
+             (long long)(found->blocked_ns / 1000000), what, reason_of(found->outcome),
+             found->trace);
+}
+
+/* Looking ------------------------------------------------------------------------------------ */
+
+/* Whether it has been in one callback for too long, and that was not reported. Several looks have
+ * to find it there: the time may have passed while nobody ran, the watchdog included. */
 static bool is_blocked(weir_executor *executor, int64_t now_ns)
 {
     weir_watch_state *watch = &executor->watch;
-    uint64_t progress = progress_of(executor);
-    /* Its first task counts when it is done; that it has begun shows here, also behind a start that
-     * took too long itself. */
+    uint64_t progress = weir__executor_progress(executor);
+    /* A task counts when it is done; that it has begun shows here. */
     const char *running = atomic_load_explicit(&executor->running, memory_order_relaxed);
-    if (weir__executor_is_asleep(executor) || progress != watch->progress ||
+    if (running == NULL || weir__executor_is_asleep(executor) || progress != watch->progress ||
         running != watch->running) {
         watch->progress = progress;
         watch->running = running;
         watch->since_ns = now_ns;
+        watch->looks = 0;
         watch->is_reported = false;
+        return false;
     }
-    bool is_late = now_ns - watch->since_ns >= watch->limit_ns && !watch->is_reported;
+    bool is_late = ++watch->looks >= LOOKS_PER_LIMIT &&
+                   now_ns - watch->since_ns >= watch->limit_ns && !watch->is_reported;
     watch->is_reported |= is_late;
     return is_late;
 }
@@ -165,7 +268,7 @@ static bool look_round(finding *found, int64_t *pause_ns)
          node = weir__list_next(&watched, node)) {
         weir_executor *executor = WEIR_CONTAINER(node, weir_executor, watch.node);
         if (is_blocked(executor, now_ns)) {
-            describe(found, executor, now_ns - executor->watch.since_ns);
+            find(found, executor, now_ns - executor->watch.since_ns);
             return true;
         }
         if (executor->watch.limit_ns / LOOKS_PER_LIMIT < *pause_ns)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The watchdog: tells of executors whose thread has been in one callback for too long. */
+/* The watchdog: reports executors whose thread has been in one callback for too long. */
 #ifndef WEIR_EXEC_WATCHDOG_H
 #define WEIR_EXEC_WATCHDOG_H
 

@@ -13,13 +13,6 @@
 
 typedef weir_chunked_state chunked_handler;
 
-static void end_promise(weir_promise *promise, int code)
-{
-    if (promise != NULL)
-        weir_promise_set(promise, code);
-    weir_promise_release(promise);
-}
-
 /* The queue: inputs, and what was written behind them ------------------------------------------ */
 
 static weir_queued_write take_first(chunked_handler *self)
@@ -55,14 +48,18 @@ typedef struct step {
     uint64_t sent;
 } step;
 
-/* Without a promise of its own it would have been told, and closed. */
-static void tell_gap(weir_channel *channel, int code)
+static void step_free(step *self)
 {
-    if (!weir_channel_is_open(channel))
-        return;
-    weir_pipeline_fire_error(weir_channel_pipeline(channel), code, "a chunk was not sent: %s",
-                             weir_error_text(code));
-    weir_channel_close(channel, NULL);
+    weir_promise_release(self->promise);
+    weir_channel_release(self->channel);
+    weir_msg_release(&self->input->msg);
+    weir__free(self);
+}
+
+static void step_dropped(weir_listener *listener, weir_future *future)
+{
+    (void)future;
+    step_free(WEIR_CONTAINER(listener, step, listener));
 }
 
 static void step_done(weir_listener *listener, weir_future *future)
@@ -72,12 +69,9 @@ static void step_done(weir_listener *listener, weir_future *future)
     int code = weir_future_code(future);
     if (code == 0)
         input->config.on_progress(input, input->config.arg, self->sent, input->config.total_bytes);
-    else if (self->promise == NULL)
-        tell_gap(self->channel, code);
-    end_promise(self->promise, code);
-    weir_channel_release(self->channel);
-    weir_msg_release(&input->msg);
-    weir__free(self);
+    if (self->promise != NULL)
+        weir_promise_set(self->promise, code);
+    step_free(self);
 }
 
 /* A promise for a chunk that tells; NULL without memory. */
@@ -92,7 +86,9 @@ static weir_promise *begin_step(weir_ctx *ctx, weir_chunked *input, weir_promise
         weir_promise_release(promise);
         return NULL;
     }
-    *self = (step){ .listener.done = step_done, .input = input, .sent = input->given };
+    *self = (step){ .listener = { .done = step_done, .dropped = step_dropped } };
+    self->input = input;
+    self->sent = input->given;
     weir_msg_retain(&input->msg);
     self->channel = weir_channel_retain(channel);
     self->promise = of_input != NULL ? weir_promise_retain(of_input) : NULL;
@@ -110,10 +106,10 @@ static void give_up(weir_ctx *ctx, chunked_handler *self, int code)
     self->has_failed = true; /* the close may take a while, and nothing may go meanwhile */
     drop_first(self, code);
     drop_all(self, WEIR_ECLOSED);
+    weir_ctx_close(ctx, NULL);
     if (!is_told)
         weir_ctx_fail(ctx, code, "the rest of a message could not be read: %s",
                       weir_error_text(code));
-    weir_ctx_close(ctx, NULL);
 }
 
 static void pass_chunk(weir_ctx *ctx, weir_chunked *input, weir_buf *chunk, weir_promise *promise)
@@ -121,7 +117,7 @@ static void pass_chunk(weir_ctx *ctx, weir_chunked *input, weir_buf *chunk, weir
     weir_promise *told = NULL;
     if (input->config.on_progress != NULL)
         told = begin_step(ctx, input, promise);
-    weir_ctx_write(ctx, &chunk->msg, told != NULL ? told : promise);
+    weir_ctx_write_piece(ctx, &chunk->msg, told != NULL ? told : promise);
     weir_promise_release(told);
 }
 
@@ -179,11 +175,15 @@ static void pass_first(weir_ctx *ctx, chunked_handler *self)
     weir__write_queue_pass(ctx, &passed);
 }
 
-/* Whether there is something to pass on, and nothing but the channel to wait for. */
+/* Whether there is something to pass on, and nothing but the channel to wait for. A channel that
+ * is on no loop waits for the next one: an input may be resumed by a thread that no handler expects
+ * to run on. */
 static bool has_ready(weir_ctx *ctx, const chunked_handler *self)
 {
+    const weir_channel *channel = weir_ctx_channel(ctx);
     return weir__write_queue_has_flushed(&self->queue) && !self->is_waiting &&
-           !weir_ctx_is_removed(ctx) && weir_channel_is_open(weir_ctx_channel(ctx));
+           !weir_ctx_is_removed(ctx) && weir_channel_is_open(channel) &&
+           weir_channel_get_state(channel) != WEIR_CHANNEL_OPEN;
 }
 
 static bool can_go_on(weir_ctx *ctx, const chunked_handler *self)
@@ -259,6 +259,12 @@ void weir__chunked_removed(weir_ctx *ctx)
 {
     drop_all(weir_ctx_state(ctx),
              weir_channel_is_open(weir_ctx_channel(ctx)) ? -ECANCELED : WEIR_ECLOSED);
+}
+
+void weir__chunked_on_registered(weir_ctx *ctx)
+{
+    pump(ctx);
+    weir_ctx_fire_registered(ctx);
 }
 
 void weir__chunked_on_inactive(weir_ctx *ctx)

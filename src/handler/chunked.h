@@ -4,6 +4,7 @@
 #define WEIR_HANDLER_CHUNKED_H
 
 #include "channel/inbox.h"
+#include "handler/file_input.h"
 #include "handler/write_queue.h"
 
 #include <weir/chunked.h>
@@ -18,6 +19,7 @@ struct weir_chunked {
     uint64_t given; /* bytes, so far */
     int code;       /* why it has failed */
     bool is_dry;    /* a stream said "not now" behind some bytes */
+    weir_file_input file;
 
     /* See chunked_input.c. */
     _Atomic(uint8_t) state;
@@ -32,6 +34,9 @@ struct weir_chunked {
 /* Asks for the next bytes, and checks what comes: `*chunk` is a buffer, perhaps an empty one with
  * the last. */
 weir_pulled weir__chunked_pull(weir_chunked *input, weir_buf **chunk);
+
+/* A few bytes do not keep a large buffer: only they count for the water marks. 0, -ENOMEM. */
+int weir__chunked_shrink(weir_buf **buf);
 
 /* It said "not now": true, and `go_on` will be called where the handler is; or false, it can be
  * asked again at once. */
@@ -53,6 +58,7 @@ typedef struct weir_chunked_state {
 
 void weir__chunked_added(weir_ctx *ctx);
 void weir__chunked_removed(weir_ctx *ctx);
+void weir__chunked_on_registered(weir_ctx *ctx);
 void weir__chunked_on_inactive(weir_ctx *ctx);
 void weir__chunked_on_writability(weir_ctx *ctx);
 void weir__chunked_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
@@ -61,8 +67,8 @@ void weir__chunked_shutdown(weir_ctx *ctx, weir_promise *promise);
 
 #define WEIR__CHUNKED_CALLBACKS                                                                    \
     .state_size = sizeof(weir_chunked_state), .added = weir__chunked_added,                        \
-    .removed = weir__chunked_removed, .on_inactive = weir__chunked_on_inactive,                    \
-    .on_writability = weir__chunked_on_writability, .flush = weir__chunked_flush,                  \
-    .shutdown = weir__chunked_shutdown
+    .removed = weir__chunked_removed, .on_registered = weir__chunked_on_registered,                \
+    .on_inactive = weir__chunked_on_inactive, .on_writability = weir__chunked_on_writability,      \
+    .flush = weir__chunked_flush, .shutdown = weir__chunked_shutdown
 
 #endif

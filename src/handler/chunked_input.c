@@ -13,8 +13,7 @@
 
 /* Sources -------------------------------------------------------------------------------------- */
 
-/* A few bytes do not keep a large buffer: only they count for the water marks. */
-static int shrink(weir_buf **buf)
+int weir__chunked_shrink(weir_buf **buf)
 {
     weir_buf *copy, *large = *buf;
     if (weir_buf_capacity(large) / 4 <= weir_buf_readable(large))
@@ -58,7 +57,7 @@ static weir_pulled pull_stream(weir_chunked *input, void *arg, weir_buf **chunk)
         input->is_dry = true;
         code = 1;
     }
-    if (code >= 0 && !is_empty && shrink(&buf) < 0)
+    if (code >= 0 && !is_empty && weir__chunked_shrink(&buf) < 0)
         code = -ENOMEM;
     if (code < 0 || is_empty) {
         weir_buf_release(buf);
@@ -72,22 +71,12 @@ static weir_pulled pull_stream(weir_chunked *input, void *arg, weir_buf **chunk)
     return is_last ? WEIR_PULLED_LAST : WEIR_PULLED_CHUNK;
 }
 
-static weir_pulled pull_file(weir_chunked *input, void *arg, weir_buf **chunk)
-{
-    (void)arg;
-    const weir_file_region *file = input->config.file;
-    int code = weir_file_region_read(file, input->given, input->config.chunk_bytes, chunk);
-    if (code < 0)
-        return weir_chunked_fail(input, code);
-    bool is_last = input->given + weir_buf_readable(*chunk) == file->length;
-    return is_last ? WEIR_PULLED_LAST : WEIR_PULLED_CHUNK;
-}
-
 /* The message ---------------------------------------------------------------------------------- */
 
 static void input_destroy(weir_msg *msg)
 {
     weir_chunked *self = (weir_chunked *)msg;
+    weir__file_input_deinit(&self->file);
     if (self->config.file != NULL)
         weir_msg_release(&self->config.file->msg);
     if (self->config.free != NULL)
@@ -113,7 +102,7 @@ int weir_chunked_new(weir_chunked **input, const weir_chunked_config *config)
     if (config->read != NULL)
         self->pull = pull_stream;
     if (config->file != NULL) {
-        self->pull = pull_file;
+        self->pull = weir__file_input_pull;
         self->config.total_bytes = config->file->length;
     }
     *input = self;
@@ -162,9 +151,9 @@ static void arrive(weir_chunked *self)
     end_wait(self);
 }
 
-static void run_call(weir_channel *channel, weir_call *call)
+static void run_call(weir_home *home, weir_call *call)
 {
-    (void)channel;
+    (void)home;
     arrive(WEIR_CONTAINER(call, weir_chunked, call));
 }
 
@@ -220,13 +209,8 @@ static void wake_executor(weir_chunked *self)
 static void wake_channel(weir_chunked *self)
 {
     weir_channel *channel = weir_channel_retain(self->channel);
-    weir_loop *loop = weir__channel_loop(channel);
-    if (loop != NULL)
-        weir__executor_retain(&loop->base);
     weir__inbox_push(channel, &self->call);
     weir_channel_release(channel);
-    if (loop != NULL)
-        weir__executor_release(&loop->base);
 }
 
 void weir_chunked_resume(weir_chunked *self)

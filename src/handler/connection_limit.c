@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/sys.h"
+#include "channel/arg.h"
 #include "handler/gate.h"
 #include "handler/host_key.h"
 
@@ -273,19 +274,14 @@ static bool admits(weir_ctx *ctx)
 static void limit_added(weir_ctx *ctx)
 {
     limit_handler *self = weir_ctx_state(ctx);
-    self->limit = weir_connection_limit_retain(weir_ctx_arg(ctx));
-    if (self->limit == NULL)
-        weir_ctx_fail(ctx, -EINVAL, "there is no connection limit");
-    else
+    self->limit = weir_ctx_arg(ctx);
+    if (weir__arg_check_given(ctx, "weir_connection_limit", self->limit))
         weir__gate_init(ctx, admits);
 }
 
 static void limit_removed(weir_ctx *ctx)
 {
-    limit_handler *self = weir_ctx_state(ctx);
     count_no_more(ctx);
-    weir_connection_limit_release(self->limit);
-    self->limit = NULL;
 }
 
 static void limit_on_inactive(weir_ctx *ctx)
@@ -294,9 +290,22 @@ static void limit_on_inactive(weir_ctx *ctx)
     weir__gate_on_inactive(ctx);
 }
 
+static int limit_retain(void *arg)
+{
+    weir_connection_limit_retain(arg);
+    return 0;
+}
+
+static void limit_release(void *arg)
+{
+    weir_connection_limit_release(arg);
+}
+
 const weir_handler_type weir_connection_limit_handler = {
     .name = "connection limit",
     .state_size = sizeof(limit_handler),
+    .arg_retain = limit_retain,
+    .arg_release = limit_release,
     .added = limit_added,
     .removed = limit_removed,
     .on_active = weir__gate_on_active,

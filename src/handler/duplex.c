@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The duplex handler: adds its halves, and removes them. */
+#include "channel/arg.h"
 #include "channel/pipeline.h"
 
 #include <weir/duplex.h>
@@ -15,9 +16,15 @@ typedef struct duplex {
 
 #define INBOUND ((2u << WEIR_EV_ERROR) - 1)
 
-static bool is_half(const weir_handler_type *type, uint32_t others)
+static bool check_half(weir_ctx *ctx, const char *field, const weir_handler_type *type,
+                       uint32_t others)
 {
-    return type != NULL && (weir__handler_mask(type) & others) == 0;
+    if (!weir__arg_check_given(ctx, field, type))
+        return false;
+    if ((weir__handler_mask(type) & others) != 0)
+        weir_ctx_fail(ctx, -EINVAL, "%s is '%s', which has callbacks for the other direction",
+                      field, type->name);
+    return (weir__handler_mask(type) & others) == 0;
 }
 
 /* Behind this handler. */
@@ -36,10 +43,10 @@ static void duplex_added(weir_ctx *ctx)
 {
     duplex *self = weir_ctx_state(ctx);
     const weir_duplex *halves = weir_ctx_arg(ctx);
-    if (halves == NULL || !is_half(halves->in, ~INBOUND) || !is_half(halves->out, INBOUND)) {
-        weir_ctx_fail(ctx, -EINVAL, "needs a half for each way, with no callbacks for the other");
+    if (!weir__arg_check_given(ctx, "weir_duplex", halves) ||
+        !check_half(ctx, "in", halves->in, ~INBOUND) ||
+        !check_half(ctx, "out", halves->out, INBOUND))
         return;
-    }
     if (ctx->is_elsewhere) {
         weir_ctx_fail(ctx, -EOPNOTSUPP, "cannot have an executor of its own");
         return;
@@ -64,9 +71,33 @@ static void duplex_removed(weir_ctx *ctx)
         remove_half(ctx, self->out);
 }
 
+/* The halves are added with it, and not before. */
+static int duplex_retain(void *arg)
+{
+    weir_duplex *halves = arg;
+    if (halves->in == NULL || halves->out == NULL)
+        return 0;
+    int code = weir__arg_keep(halves->in, &halves->in_arg);
+    if (code == 0 && (code = weir__arg_keep(halves->out, &halves->out_arg)) < 0)
+        weir__arg_drop(halves->in, halves->in_arg);
+    return code;
+}
+
+static void duplex_release(void *arg)
+{
+    const weir_duplex *halves = arg;
+    if (halves->in == NULL || halves->out == NULL)
+        return;
+    weir__arg_drop(halves->in, halves->in_arg);
+    weir__arg_drop(halves->out, halves->out_arg);
+}
+
 const weir_handler_type weir_duplex_handler = {
     .name = "duplex",
     .state_size = sizeof(duplex),
+    .arg_size = sizeof(weir_duplex),
+    .arg_retain = duplex_retain,
+    .arg_release = duplex_release,
     .added = duplex_added,
     .removed = duplex_removed,
 };

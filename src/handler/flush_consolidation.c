@@ -2,6 +2,8 @@
 /* The flush consolidation handler. */
 #include <weir/flush_consolidation.h>
 
+#include "channel/arg.h"
+
 #include <weir/channel.h>
 
 #include <errno.h>
@@ -62,9 +64,7 @@ static void flush_consolidation_added(weir_ctx *ctx)
 {
     flush_consolidation *self = weir_ctx_state(ctx);
     self->later.fire = on_later;
-    if (config_of(ctx)->most_flushes < 0)
-        weir_ctx_fail(ctx, -EINVAL, "how many flushes become one? %lld is below 0",
-                      (long long)config_of(ctx)->most_flushes);
+    weir__arg_check(ctx, "most_flushes", config_of(ctx)->most_flushes, 0, INT64_MAX);
 }
 
 static void flush_consolidation_removed(weir_ctx *ctx)
@@ -136,6 +136,7 @@ static void flush_consolidation_deregister(weir_ctx *ctx, weir_promise *promise)
 const weir_handler_type weir_flush_consolidation_handler = {
     .name = "flush consolidation",
     .state_size = sizeof(flush_consolidation),
+    .arg_size = sizeof(weir_flush_consolidation),
     .added = flush_consolidation_added,
     .removed = flush_consolidation_removed,
     .on_read = flush_consolidation_on_read,

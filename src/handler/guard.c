@@ -246,11 +246,11 @@ static void guard_added(weir_ctx *ctx)
 {
     guard_handler *self = weir_ctx_state(ctx);
     weir_error error;
-    self->guard = weir_guard_retain(weir_ctx_arg(ctx));
+    self->guard = weir_ctx_arg(ctx);
     self->timer.fire = on_time;
     self->waiting_since = self->expected_since = NEVER;
-    if (self->guard == NULL || !weir__channel_is_mine(weir_ctx_channel(ctx))) {
-        weir_ctx_fail(ctx, -EINVAL, "there is no guard, or it is not on the channel's loop");
+    if (!weir__channel_is_mine(weir_ctx_channel(ctx))) {
+        weir_ctx_fail(ctx, -EINVAL, "a guard belongs on the channel's loop");
         return;
     }
     if (add_limit(ctx, self, &error) < 0) {
@@ -261,12 +261,6 @@ static void guard_added(weir_ctx *ctx)
     self->sent = weir__channel_sent_bytes(weir_ctx_channel(ctx));
     self->has_read = true;
     look(ctx, self);
-}
-
-static void guard_removed(weir_ctx *ctx)
-{
-    guard_handler *self = weir_ctx_state(ctx);
-    weir_guard_release(self->guard);
 }
 
 static void guard_on_read(weir_ctx *ctx, weir_msg *msg)
@@ -292,11 +286,23 @@ static void guard_on_inactive(weir_ctx *ctx)
     weir_ctx_fire_inactive(ctx);
 }
 
+static int guard_retain(void *arg)
+{
+    weir_guard_retain(arg);
+    return 0;
+}
+
+static void guard_release(void *arg)
+{
+    weir_guard_release(arg);
+}
+
 static const weir_handler_type guard_handler_type = {
     .name = "guard",
     .state_size = sizeof(guard_handler),
+    .arg_retain = guard_retain,
+    .arg_release = guard_release,
     .added = guard_added,
-    .removed = guard_removed,
     .on_read = guard_on_read,
     .on_read_complete = guard_on_read_complete,
     .on_event = guard_on_event,

@@ -2,6 +2,7 @@
 /* The idle handler. */
 #include <weir/idle.h>
 
+#include "channel/arg.h"
 #include "channel/channel.h"
 
 #include <weir/clock.h>
@@ -145,9 +146,19 @@ static void start_watching(weir_ctx *ctx)
     look(ctx, self);
 }
 
-static bool is_time(int64_t ms)
+#define MAX_MS ((int64_t)1 << 40) /* a few decades */
+
+static bool check_config(weir_ctx *ctx, const weir_idle *config)
 {
-    return ms >= 0 && ms <= (int64_t)1 << 40; /* a few decades */
+    if (!weir__arg_check_given(ctx, "weir_idle", config) ||
+        !weir__arg_check(ctx, "reader_ms", config->reader_ms, 0, MAX_MS) ||
+        !weir__arg_check(ctx, "writer_ms", config->writer_ms, 0, MAX_MS) ||
+        !weir__arg_check(ctx, "both_ms", config->both_ms, 0, MAX_MS))
+        return false;
+    bool has_time = (config->reader_ms | config->writer_ms | config->both_ms) != 0;
+    if (!has_time)
+        weir_ctx_fail(ctx, -EINVAL, "reader_ms, writer_ms and both_ms are 0");
+    return has_time;
 }
 
 static void idle_added(weir_ctx *ctx)
@@ -155,10 +166,7 @@ static void idle_added(weir_ctx *ctx)
     const weir_idle *config = weir_ctx_arg(ctx);
     idle_handler *self = weir_ctx_state(ctx);
     self->timer.fire = on_time;
-    if (config == NULL || !is_time(config->reader_ms) || !is_time(config->writer_ms) ||
-        !is_time(config->both_ms) || (config->reader_ms | config->writer_ms | config->both_ms) == 0)
-        weir_ctx_fail(ctx, -EINVAL, "when is a channel idle? No time was given, or one below 0");
-    else
+    if (check_config(ctx, config))
         start_watching(ctx);
 }
 
@@ -194,6 +202,7 @@ static void idle_flush(weir_ctx *ctx)
 const weir_handler_type weir_idle_handler = {
     .name = "idle",
     .state_size = sizeof(idle_handler),
+    .arg_size = sizeof(weir_idle),
     .added = idle_added,
     .on_active = idle_on_active,
     .on_read_complete = idle_on_read_complete,

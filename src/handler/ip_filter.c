@@ -4,6 +4,7 @@
 
 #include "base/address.h"
 #include "base/alloc.h"
+#include "channel/arg.h"
 #include "handler/gate.h"
 #include "handler/host_key.h"
 
@@ -298,18 +299,9 @@ static bool admits(weir_ctx *ctx)
 static void filter_added(weir_ctx *ctx)
 {
     filter_handler *self = weir_ctx_state(ctx);
-    self->filter = weir_ip_filter_retain(weir_ctx_arg(ctx));
-    if (self->filter == NULL)
-        weir_ctx_fail(ctx, -EINVAL, "there is no ip filter");
-    else
+    self->filter = weir_ctx_arg(ctx);
+    if (weir__arg_check_given(ctx, "weir_ip_filter", self->filter))
         weir__gate_init(ctx, admits);
-}
-
-static void filter_removed(weir_ctx *ctx)
-{
-    filter_handler *self = weir_ctx_state(ctx);
-    weir_ip_filter_release(self->filter);
-    self->filter = NULL;
 }
 
 static void filter_on_active(weir_ctx *ctx)
@@ -320,11 +312,23 @@ static void filter_on_active(weir_ctx *ctx)
         weir_ctx_remove(ctx);
 }
 
+static int filter_retain(void *arg)
+{
+    weir_ip_filter_retain(arg);
+    return 0;
+}
+
+static void filter_release(void *arg)
+{
+    weir_ip_filter_release(arg);
+}
+
 const weir_handler_type weir_ip_filter_handler = {
     .name = "ip filter",
     .state_size = sizeof(filter_handler),
+    .arg_retain = filter_retain,
+    .arg_release = filter_release,
     .added = filter_added,
-    .removed = filter_removed,
     .on_active = filter_on_active,
     .on_inactive = weir__gate_on_inactive,
     WEIR__GATE_CALLBACKS,

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* The logging handler. */
-#include <weir/buf.h>
-#include <weir/channel.h>
 #include <weir/logging.h>
 
+#include "base/alloc.h"
+#include "channel/arg.h"
+
+#include <weir/buf.h>
+#include <weir/channel.h>
+
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -214,8 +219,34 @@ static void logging_deregister(weir_ctx *ctx, weir_promise *promise)
     weir_ctx_deregister(ctx, promise);
 }
 
+static void logging_added(weir_ctx *ctx)
+{
+    const weir_logging *config = weir_ctx_arg(ctx);
+    if (config != NULL)
+        weir__arg_check(ctx, "level", config->level, WEIR_LOG_OFF, WEIR_LOG_TRACE);
+}
+
+static int logging_retain(void *arg)
+{
+    weir_logging *config = arg;
+    if (config->origin == NULL)
+        return 0;
+    config->origin = weir__strdup(config->origin);
+    return config->origin != NULL ? 0 : -ENOMEM;
+}
+
+static void logging_release(void *arg)
+{
+    const weir_logging *config = arg;
+    weir__free((void *)config->origin);
+}
+
 const weir_handler_type weir_logging_handler = {
     .name = "logging",
+    .arg_size = sizeof(weir_logging),
+    .arg_retain = logging_retain,
+    .arg_release = logging_release,
+    .added = logging_added,
     .on_registered = logging_on_registered,
     .on_active = logging_on_active,
     .on_read = logging_on_read,

@@ -3,6 +3,7 @@
 #include "handler/pcap.h"
 
 #include "base/address.h"
+#include "channel/arg.h"
 #include "channel/channel.h"
 
 #include <weir/channel.h>
@@ -254,9 +255,8 @@ static void record(weir_ctx *ctx, int from, weir_msg *msg)
 
 static void pcap_added(weir_ctx *ctx)
 {
-    if (weir_ctx_arg(ctx) == NULL)
-        weir_ctx_fail(ctx, -EINVAL, "there is no file to record to");
-    else if (weir_channel_is_active(weir_ctx_channel(ctx)))
+    if (weir__arg_check_given(ctx, "weir_pcap", weir_ctx_arg(ctx)) &&
+        weir_channel_is_active(weir_ctx_channel(ctx)))
         begin(ctx, weir_ctx_state(ctx));
 }
 

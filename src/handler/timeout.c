@@ -3,6 +3,7 @@
 #include <weir/timeout.h>
 
 #include "base/counter.h"
+#include "channel/arg.h"
 #include "channel/channel.h"
 
 #include <weir/clock.h>
@@ -66,9 +67,10 @@ static void begin(weir_ctx *ctx, void (*fire)(weir_ctx_timer *timer, weir_ctx *c
     const weir_timeout *config = weir_ctx_arg(ctx);
     timeout_handler *self = weir_ctx_state(ctx);
     self->timer.fire = fire;
-    if (config == NULL || config->ms <= 0 || config->ms > MOST_MS)
-        weir_ctx_fail(ctx, -EINVAL, "how long is too long? No time was given");
-    else if (!weir__channel_is_mine(weir_ctx_channel(ctx)))
+    if (!weir__arg_check_given(ctx, "weir_timeout", config) ||
+        !weir__arg_check(ctx, "ms", config->ms, 1, MOST_MS))
+        return;
+    if (!weir__channel_is_mine(weir_ctx_channel(ctx)))
         weir_ctx_fail(ctx, -EINVAL, "a timeout handler belongs on the channel's loop");
     else
         start_watching(ctx);
@@ -120,6 +122,7 @@ static void read_on_read_complete(weir_ctx *ctx)
 const weir_handler_type weir_read_timeout_handler = {
     .name = "read timeout",
     .state_size = sizeof(timeout_handler),
+    .arg_size = sizeof(weir_timeout),
     .added = read_added,
     .on_active = timeout_on_active,
     .on_read_complete = read_on_read_complete,
@@ -155,6 +158,7 @@ static void write_added(weir_ctx *ctx)
 const weir_handler_type weir_write_timeout_handler = {
     .name = "write timeout",
     .state_size = sizeof(timeout_handler),
+    .arg_size = sizeof(weir_timeout),
     .added = write_added,
     .on_active = timeout_on_active,
     .on_inactive = timeout_on_inactive,

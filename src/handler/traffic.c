@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The traffic handler. */
+#include "channel/arg.h"
 #include "channel/channel.h"
 #include "exec/executor.h"
 #include "handler/traffic_shaper.h"
@@ -341,9 +342,9 @@ static void traffic_added(weir_ctx *ctx)
     weir_error error;
     self->read_again.fire = on_read_again;
     self->write_again.fire = on_write_again;
-    if (config == NULL)
-        weir_ctx_fail(ctx, -EINVAL, "how fast? No limits were given");
-    else if (!weir__channel_is_mine(channel))
+    if (!weir__arg_check_given(ctx, "weir_traffic", config))
+        return;
+    if (!weir__channel_is_mine(channel))
         weir_ctx_fail(ctx, -EINVAL, "a traffic handler belongs on the channel's loop");
     else if (need_shaper(channel, &config->each, &error) < 0)
         weir_ctx_fail(ctx, error.code, "%s", error.message);
@@ -402,6 +403,7 @@ static void traffic_on_inactive(weir_ctx *ctx)
 const weir_handler_type weir_traffic_handler = {
     .name = "traffic",
     .state_size = sizeof(traffic),
+    .arg_size = sizeof(weir_traffic),
     .is_single = true,
     .added = traffic_added,
     .removed = traffic_removed,

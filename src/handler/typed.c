@@ -2,13 +2,16 @@
 /* The typed handler. */
 #include <weir/typed.h>
 
+#include "channel/arg.h"
+
 #include <errno.h>
 
 static void typed_added(weir_ctx *ctx)
 {
     const weir_typed *typed = weir_ctx_arg(ctx);
-    if (typed == NULL || typed->type == NULL || typed->on_message == NULL)
-        weir_ctx_fail(ctx, -EINVAL, "a typed handler needs a message type and a function");
+    if (weir__arg_check_given(ctx, "weir_typed", typed) &&
+        weir__arg_check_given(ctx, "type", typed->type) && typed->on_message == NULL)
+        weir_ctx_fail(ctx, -EINVAL, "on_message is NULL");
 }
 
 static void typed_on_read(weir_ctx *ctx, weir_msg *msg)
@@ -24,6 +27,7 @@ static void typed_on_read(weir_ctx *ctx, weir_msg *msg)
 
 const weir_handler_type weir_typed_handler = {
     .name = "typed",
+    .arg_size = sizeof(weir_typed),
     .added = typed_added,
     .on_read = typed_on_read,
 };

@@ -263,6 +263,8 @@ static int send_pieces(weir_io *io, weir_io_op *op, weir_io_arena *arena)
     weir_sys *sys = io->sys;
     struct iovec *pieces = arena->out.pieces;
     int count = op->gather(op, pieces, IOV_MAX);
+    if (count < 0)
+        return count;
     if (count == 1)
         return sys->send(sys, op->file->fd, pieces->iov_base, pieces->iov_len, MSG_NOSIGNAL);
     struct msghdr message = { .msg_iov = pieces, .msg_iovlen = (size_t)count };

@@ -23,7 +23,7 @@ static int blocking_attach(weir_io *base, weir_io_file *file, int fd)
 {
     blocking_io *io = (blocking_io *)base;
     if (io->file != NULL)
-        return -EBUSY;
+        return weir__io_log_twin(base, fd, io->file->fd == fd ? -EEXIST : -EBUSY);
     weir__readiness_attach(file, fd);
     io->file = file;
     return 0;

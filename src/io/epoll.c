@@ -31,7 +31,7 @@ typedef struct epoll_io {
 static int epoll_attach(weir_io *base, weir_io_file *file, int fd)
 {
     weir__readiness_attach(file, fd);
-    return weir__slots_add(&((epoll_io *)base)->slots, file);
+    return weir__io_log_twin(base, fd, weir__slots_add(&((epoll_io *)base)->slots, file));
 }
 
 static int control(epoll_io *io, int operation, weir_io_file *file, uint32_t events)

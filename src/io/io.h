@@ -43,6 +43,8 @@ typedef struct weir_io weir_io;
 typedef struct weir_io_type weir_io_type;
 typedef struct weir_io_file weir_io_file;
 typedef struct weir_io_op weir_io_op;
+struct weir_stack;
+struct weir_subject;
 
 /* How many completions of one operation, or sends of one file, before it is the others' turn. */
 #define WEIR_IO_BATCH 16
@@ -148,6 +150,7 @@ struct weir_io_file {
     bool keeps_descriptors;
     uint8_t end;  /* whether the kernel was asked to tell of it: see io/uring_ends.c */
     bool is_bulk; /* so much comes in that it is received in larger pieces: see io/uring_bulk.c */
+    bool is_described; /* set it after attach: io->describe knows its owner */
 };
 
 struct weir_io_op {
@@ -162,8 +165,8 @@ struct weir_io_op {
     void (*on_batch_end)(weir_io_op *op); /* accept, receive; may be NULL */
     union {
         const weir_address *remote; /* connect */
-        /* Fills in what is to be sent now, at most `max` pieces, and returns how many; at least
-         * one. May be asked again before the final on_done. */
+        /* Fills in what is to be sent now, at most `max` pieces, and returns how many; or a code,
+         * with which the send fails. May be asked again before the final on_done. */
         int (*gather)(weir_io_op *op, struct iovec *pieces, int max);
         /* The same for the n-th datagram to be sent now, of at most `max` pieces: false when there
          * is none. */
@@ -189,10 +192,10 @@ struct weir_io_op {
 struct weir_io_type {
     const char *name;
 
-    /* Makes a file known. -ENOMEM, or what the kernel says; -EBUSY when it is one more than the
-     * backend takes, which the blocking one says of the second. The owner keeps it in place until
-     * detach, before which none of its operations may be in flight; close also closes the
-     * descriptor. */
+    /* Makes a file known. -ENOMEM, or what the kernel says; -EEXIST when a file with this
+     * descriptor is attached already, which is logged; -EBUSY when it is one more than the backend
+     * takes, which the blocking one says of the second. The owner keeps it in place until detach,
+     * before which none of its operations may be in flight; close also closes the descriptor. */
     int (*attach)(weir_io *io, weir_io_file *file, int fd);
     void (*detach)(weir_io *io, weir_io_file *file);
     void (*close_file)(weir_io *io, weir_io_file *file);
@@ -250,16 +253,22 @@ struct weir_io {
     weir_sys *sys;
     weir_io_op *first_ended; /* operations whose final result waits to be told */
     weir_io_op **last_ended;
-    weir_io_file *current; /* whose callbacks run; NULL once it is gone */
-    uint32_t turn;         /* counts polls */
-    uint32_t entry;        /* counts entries into the kernel that handed everything over */
-    weir_spare *spare;     /* where the memory of silent sends goes; NULL: it is freed */
+    weir_io_file *current;   /* whose callbacks run; NULL once it is gone */
+    weir_io_file *finishing; /* whose final result is being told; NULL: none, or it is gone */
+    uint32_t turn;           /* counts polls */
+    uint32_t entry;          /* counts entries into the kernel that handed everything over */
+    weir_spare *spare;       /* where the memory of silent sends goes; NULL: it is freed */
 
     /* So much of what was sent silently went (0: there was no room), or none because of that error:
      * message and memory are the owner's again. NULL: all of it went, which somebody wanted to
      * know. May come from inside any call of the backend, and must not call it. Streams set it:
      * nobody else sends silently. */
     void (*on_settled)(weir_io_file *file, void *memory, int code);
+
+    /* What the callback of a file that is_described is about: see weir_executor_type. Sockets set
+     * it. */
+    void (*describe)(const weir_io_file *file, const struct weir_stack *stack,
+                     struct weir_subject *subject);
     weir_io_counters *counters; /* the loop's, which outlive it */
     unsigned news; /* events of the last completion phase that were about anything there is */
 };

@@ -11,6 +11,13 @@
 void weir__io_init(weir_io *io, const weir_io_type *type, weir_sys *sys,
                    weir_io_counters *counters);
 
+/* The code of an attach that was rejected; -EEXIST is logged with the descriptor, for the code
+ * alone says neither which one it is nor what exists. */
+int weir__io_log_twin(const weir_io *io, int fd, int code);
+
+/* A file goes, maybe inside one of its callbacks. */
+void weir__io_forget(weir_io *io, const weir_io_file *file);
+
 /* Where its file keeps an operation of this kind. */
 weir_io_op **weir__op_place(const weir_io_op *op);
 

@@ -30,8 +30,7 @@ void weir__readiness_forget(weir_readiness *self, weir_io_file *file)
     WEIR_ASSERT(file->in_flight == 0);
     if (weir__list_is_linked(&file->ready))
         weir__list_remove(&file->ready);
-    if (self->base.current == file)
-        self->base.current = NULL;
+    weir__io_forget(&self->base, file);
 }
 
 static int watch(weir_readiness *self, weir_io_file *file)

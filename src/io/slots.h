@@ -13,18 +13,25 @@ typedef struct weir_slot {
         uint32_t next_free; /* as file->slot counts; 0: none */
     };
     uint32_t generation; /* odd while a file stands there */
-    int fd;              /* of the last file */
+    union {
+        uint32_t next_in_bucket; /* while a file stands there: as file->slot counts; 0: none */
+        int fd;                  /* of the last file, else */
+    };
 } weir_slot;
+
+/* Memory of every connection against memory that is looked at when one is attached. */
+#define WEIR_SLOTS_PER_BUCKET 4
 
 /* All zero is an empty table. */
 typedef struct weir_slots {
     weir_slot *slots;
+    uint32_t *buckets; /* places by their descriptor, one for every WEIR_SLOTS_PER_BUCKET */
     uint32_t room, count, first_free;
 } weir_slots;
 
 void weir__slots_deinit(weir_slots *slots);
 
-/* Gives the file a place. -ENOMEM. */
+/* Gives the file a place. -ENOMEM; -EEXIST when a file with its descriptor has one. */
 int weir__slots_add(weir_slots *slots, weir_io_file *file);
 void weir__slots_remove(weir_slots *slots, weir_io_file *file);
 
@@ -56,7 +63,9 @@ static inline weir_io_file *weir__slots_find(const weir_slots *slots, uint64_t k
 /* The descriptor that a key was made for, or the next one in its place. */
 static inline int weir__slots_fd(const weir_slots *slots, uint64_t key)
 {
-    return slots->slots[(uint32_t)key - 1].fd;
+    uint32_t n = (uint32_t)key - 1;
+    const weir_io_file *file = weir__slots_at(slots, n);
+    return file != NULL ? file->fd : slots->slots[n].fd;
 }
 
 #endif

@@ -18,7 +18,7 @@
 static int uring_attach(weir_io *base, weir_io_file *file, int fd)
 {
     weir__readiness_attach(file, fd);
-    return weir__slots_add(&weir__uring_of(base)->slots, file);
+    return weir__io_log_twin(base, fd, weir__slots_add(&weir__uring_of(base)->slots, file));
 }
 
 /* The kernel holds what it polls: it has to let go, or closing would not close, here or elsewhere.

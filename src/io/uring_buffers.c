@@ -7,10 +7,6 @@
 
 #include <errno.h>
 
-#if WEIR__HAS_MSAN
-#include <sanitizer/msan_interface.h>
-#endif
-
 #define DEFAULT_BUFFERS 1024
 #define DEFAULT_BYTES 16384
 #define FIRST_WANTED 16
@@ -140,17 +136,6 @@ weir_buf *weir__uring_buffers_hand_on(weir_uring *uring, unsigned number)
     return buf;
 }
 
-/* The memory sanitizer sees no kernel write here. */
-static void note_written(const void *bytes, size_t length)
-{
-#if WEIR__HAS_MSAN
-    __msan_unpoison(bytes, length);
-#else
-    (void)bytes;
-    (void)length;
-#endif
-}
-
 /* Unless there are more than enough. */
 static inline void give_back(weir_uring *uring, unsigned number)
 {
@@ -167,7 +152,7 @@ WEIR__HOT inline weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned 
     weir_uring_buffers *self = &uring->buffers;
     weir_buf *buf = self->bufs[number];
     self->used++;
-    note_written(buf->data, length);
+    weir__note_written(buf->data, length);
     weir_buf *copy = length <= self->most_copied ? weir_buf_from(buf->data, length) : NULL;
     if (copy != NULL) {
         give_back(uring, number);
@@ -181,7 +166,7 @@ WEIR__HOT inline weir_buf *weir__uring_buffers_take(weir_uring *uring, unsigned 
 void *weir__uring_buffers_look(weir_uring *uring, unsigned number)
 {
     uring->buffers.used++;
-    note_written(uring->buffers.bufs[number]->data, uring->buffers.bytes);
+    weir__note_written(uring->buffers.bufs[number]->data, uring->buffers.bytes);
     return uring->buffers.bufs[number]->data;
 }
 

@@ -142,8 +142,8 @@ static int give_send(weir_uring *self, weir_io_op *op)
     struct iovec *pieces = self->pieces + self->piece_count;
     unsigned room = sizeof self->pieces / sizeof *self->pieces - self->piece_count;
     int count = op->gather(op, pieces, room < IOV_MAX ? (int)room : IOV_MAX);
-    int code = count > 0 ? ask_fault_to_send(pieces, &count) : 0;
-    if (count == 0 || code < 0)
+    int code = count > 0 ? ask_fault_to_send(pieces, &count) : count;
+    if (count <= 0 || code < 0)
         return code;
     struct io_uring_sqe *entry = weir__uring_next(self);
     if (entry == NULL)

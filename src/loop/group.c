@@ -16,16 +16,13 @@
 
 #define DEFAULT_IO_RATIO 50
 #define DEFAULT_SPIN_LIMIT 512
+#define DEFAULT_IDLE_LOOP_MS 60000
 #define LEAST_SPIN_LIMIT 3
 #define MOST_RING_ENTRIES 32768
 #define LEAST_BUFFER_BYTES 1024
 #define MOST_BUFFER_BYTES (1024 * 1024)
 
-#ifdef WEIR_DEBUG
 #define DEFAULT_WATCHDOG_MS 1000
-#else
-#define DEFAULT_WATCHDOG_MS 0
-#endif
 
 static int refuse(weir_error *error, const char *what, int value, const char *why)
 {
@@ -122,6 +119,7 @@ static int settle_io(weir_group_config *config, weir_error *error)
 static weir_loop_config with_defaults(const weir_group_config *config)
 {
     int spin_limit = config->spin_limit != 0 ? config->spin_limit : DEFAULT_SPIN_LIMIT;
+    int idle_ms = config->idle_loop_ms != 0 ? config->idle_loop_ms : DEFAULT_IDLE_LOOP_MS;
     return (weir_loop_config){
         .io = config->io,
         .io_source = config->io_source,
@@ -131,6 +129,7 @@ static weir_loop_config with_defaults(const weir_group_config *config)
         .io_ratio = config->io_ratio != 0 ? config->io_ratio : DEFAULT_IO_RATIO,
         .task_ns = WEIR_MS(config->task_ms),
         .max_wait_ns = config->max_wait_ms > 0 ? WEIR_MS(config->max_wait_ms) : 0,
+        .idle_ns = idle_ms > 0 ? WEIR_MS(idle_ms) : 0,
         .spin_limit = spin_limit > 0 ? (unsigned)spin_limit : 0,
         .strategy = config->strategy,
         .strategy_arg = config->strategy_arg,

@@ -3,6 +3,7 @@
 #include "loop/loop.h"
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "exec/manual.h"
 #include "exec/per_channel.h"
 #include "io/io.h"
@@ -37,12 +38,27 @@ static bool is_for_one(const weir_loop *loop)
     return loop->base.group != NULL && loop->base.group->per_channel != NULL;
 }
 
+static int on_idle(weir_timer *timer)
+{
+    WEIR_CONTAINER(timer, weir_loop, idle)->base.may_retire = true;
+    return 0;
+}
+
+/* Without memory for the timer the thread stays. */
+static void arm_idle_timer(weir_loop *loop)
+{
+    if (loop->config.idle_ns > 0)
+        weir_timer_schedule(&loop->idle, &loop->base, loop->config.idle_ns);
+}
+
 static int tell_vacancy(weir_task *task)
 {
     weir_loop *loop = WEIR_CONTAINER(task, weir_loop, vacancy);
     loop->is_vacancy_posted = false;
-    if (is_vacant(loop))
-        weir__per_channel_leave(&loop->base);
+    if (!is_vacant(loop))
+        return 0;
+    weir__per_channel_leave(&loop->base);
+    arm_idle_timer(loop);
     return 0;
 }
 
@@ -58,10 +74,14 @@ static void post_vacancy(weir_loop *loop)
 
 int weir__loop_add(weir_loop *loop, weir_resident *resident)
 {
+    WEIR_ASSERT(weir_executor_is_current(&loop->base));
     if (weir_executor_get_state(&loop->base) >= WEIR_EXECUTOR_SHUTTING_DOWN)
         return WEIR_ESHUTDOWN;
-    if (is_for_one(loop))
+    if (is_for_one(loop)) {
         weir__per_channel_enter(&loop->base);
+        weir_timer_cancel(&loop->idle);
+        loop->base.may_retire = false;
+    }
     weir__list_push_back(&loop->residents, &resident->node);
     weir__counter_add(&loop->base.channel_count, 1);
     return 0;
@@ -69,6 +89,7 @@ int weir__loop_add(weir_loop *loop, weir_resident *resident)
 
 void weir__loop_remove(weir_loop *loop, weir_resident *resident)
 {
+    WEIR_ASSERT(weir_executor_is_current(&loop->base));
     weir__list_remove(&resident->node);
     weir__counter_add(&loop->base.channel_count, (uint64_t)-1);
     if (is_for_one(loop) && is_vacant(loop))
@@ -80,6 +101,8 @@ static bool evict_residents(weir_loop *loop)
 {
     weir_list_node *node;
     bool has_evicted = !weir__list_is_empty(&loop->residents);
+    if (has_evicted)
+        weir__executor_set_running(&loop->base, "closing its channels");
     while ((node = weir__list_pop_front(&loop->residents)) != NULL) {
         weir_resident *resident = WEIR_CONTAINER(node, weir_resident, node);
         weir__list_push_back(&loop->evicted, node);
@@ -90,7 +113,7 @@ static bool evict_residents(weir_loop *loop)
 
 bool weir__loop_defer(weir_loop *loop, weir_deferred *deferred)
 {
-    if (!weir_executor_is_current(&loop->base) || loop->has_ended)
+    if (!weir_executor_is_current(&loop->base) || loop->has_ended || loop->io == NULL)
         return false;
     deferred->next = NULL;
     *loop->last_deferred = deferred;
@@ -102,6 +125,8 @@ bool weir__loop_defer(weir_loop *loop, weir_deferred *deferred)
 static void run_deferred(weir_loop *loop)
 {
     weir_deferred *deferred = loop->first_deferred;
+    if (deferred != NULL)
+        weir__executor_set_running(&loop->base, "deferred calls");
     loop->first_deferred = NULL;
     loop->last_deferred = &loop->first_deferred;
     while (deferred != NULL) {
@@ -259,13 +284,14 @@ static weir_strategy ask_strategy(weir_loop *loop)
 {
     if (loop->config.strategy == NULL)
         return WEIR_STRATEGY_SELECT;
+    weir__executor_set_running(&loop->base, "its strategy");
     return loop->config.strategy(loop->config.strategy_arg, loop,
                                  weir__executor_has_tasks(&loop->base));
 }
 
 static unsigned complete(weir_loop *loop)
 {
-    atomic_store_explicit(&loop->base.running, "an event's handler", memory_order_relaxed);
+    weir__executor_set_running(&loop->base, "an event's handler");
     unsigned completions = loop->io->type->complete(loop->io);
     loop->base.is_time_stale |= completions > 0;
     return completions;
@@ -311,6 +337,7 @@ WEIR__HOT static bool loop_turn(weir_executor *executor, int64_t max_wait_ns)
     if (weir_executor_get_state(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN && evict_residents(loop))
         max_wait_ns = 0; /* that they are gone may be all that was waited for */
     weir_strategy strategy = ask_strategy(loop);
+    weir__executor_set_running(executor, NULL); /* from here on it waits, or only looks */
     if (strategy == WEIR_STRATEGY_CONTINUE)
         return false;
     wait_for_events(loop, strategy, max_wait_ns);
@@ -360,6 +387,14 @@ static int loop_open(weir_executor *executor)
     return 0;
 }
 
+/* A thread that was started for a task, not for a channel, ends as well when it is idle. */
+static void loop_begin(weir_executor *executor)
+{
+    weir_loop *loop = (weir_loop *)executor;
+    if (is_for_one(loop))
+        arm_idle_timer(loop);
+}
+
 static void let_residents_go(weir_loop *loop)
 {
     evict_residents(loop);
@@ -384,16 +419,29 @@ static void let_residents_go(weir_loop *loop)
     }
 }
 
+/* A context that was removed last waits for two ends of turns. */
+static void run_all_deferred(weir_loop *loop)
+{
+    while (loop->first_deferred != NULL || weir__notices.first != NULL) {
+        run_deferred(loop);
+        weir__notices_run();
+    }
+}
+
+static void loop_retire(weir_executor *executor)
+{
+    weir_loop *loop = (weir_loop *)executor;
+    loop->io->type->close(loop->io);
+    loop->io->type->destroy(loop->io);
+    loop->io = NULL;
+}
+
 static void loop_close(weir_executor *executor)
 {
     weir_loop *loop = (weir_loop *)executor;
     if (weir_executor_is_current(executor)) {
         let_residents_go(loop);
-        /* What was removed last waits for two ends of turns. */
-        while (loop->first_deferred != NULL || weir__notices.first != NULL) {
-            run_deferred(loop);
-            weir__notices_run();
-        }
+        run_all_deferred(loop);
         loop->has_ended = true;
         /* Its memory stays until the loop's: somebody may be about to wake it. */
         loop->io->type->close(loop->io);
@@ -419,16 +467,36 @@ static void loop_destroy(weir_executor *executor)
     weir__free(loop);
 }
 
+/* Of the file whose operation completes, or of the channel whose task runs. */
+static void loop_describe(const weir_executor *executor, const weir_stack *stack,
+                          weir_subject *subject)
+{
+    const weir_loop *loop = (const weir_loop *)executor;
+    const weir_io *io = loop->io;
+    const weir_io_file *file = NULL;
+    if (io != NULL)
+        file = io->finishing != NULL ? io->finishing : io->current;
+    if (loop->visited != NULL)
+        loop->visited->type->describe(loop->visited, stack, subject);
+    else if (file != NULL && file->is_described)
+        io->describe(file, stack, subject);
+    else if (file != NULL)
+        subject->fd = file->fd;
+}
+
 static const weir_executor_type loop_type = {
     .name = "loop",
     .is_loop = true,
     .open = loop_open,
+    .begin = loop_begin,
     .turn = loop_turn,
     .is_busy = loop_is_busy,
     .wait = loop_wait,
     .wake = loop_wake,
+    .describe = loop_describe,
     .descriptor = descriptor_of,
     .close = loop_close,
+    .retire = loop_retire,
     .destroy = loop_destroy,
 };
 
@@ -444,6 +512,7 @@ int weir__loop_new(weir_loop **out, const weir_executor_config *executor,
     weir__executor_init(&loop->base, &loop_type, &own);
     loop->base.io_progress = &loop->io_counters.completions;
     loop->config = *config;
+    loop->idle = (weir_timer){ .fire = on_idle, .name = "idle loop" };
     atomic_init(&loop->io_ratio, config->io_ratio);
     weir__list_init(&loop->residents);
     weir__list_init(&loop->evicted);

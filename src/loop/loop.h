@@ -8,6 +8,7 @@
 #include "io/counters.h"
 
 #include <weir/loop.h>
+#include <weir/timer.h>
 #include <weir/watch.h>
 
 typedef struct weir_io weir_io;
@@ -17,6 +18,8 @@ typedef struct weir_resident weir_resident;
 typedef struct weir_resident_type {
     void (*evict)(weir_resident *resident);   /* the loop ends: close, and leave. Called once. */
     void (*abandon)(weir_resident *resident); /* it did not in time; may be NULL */
+    /* What its present callback is about: see weir_executor_type. NULL unless it visits. */
+    void (*describe)(const weir_resident *resident, const weir_stack *stack, weir_subject *subject);
 } weir_resident_type;
 struct weir_resident {
     const weir_resident_type *type;
@@ -38,6 +41,7 @@ typedef struct weir_loop_config {
     int io_ratio;
     int64_t task_ns; /* 0: as the ratio says */
     int64_t max_wait_ns;
+    int64_t idle_ns;     /* without residents, its thread ends after that; 0: never */
     unsigned spin_limit; /* 0: never */
     weir_strategy_fn strategy;
     void *strategy_arg;
@@ -51,8 +55,10 @@ struct weir_loop {
     /* Its own thread's; the backend may be woken by all. */
     weir_io *io;
     weir_list residents, evicted;
-    weir_task vacancy; /* behind what the last resident left: see weir__loop_remove */
+    const weir_resident *visited; /* whose task runs, while it stays where it is; NULL: none */
+    weir_task vacancy;            /* behind what the last resident left: see weir__loop_remove */
     bool is_vacancy_posted;
+    weir_timer idle; /* of a loop for one channel, while it has none */
     weir_deferred *first_deferred, **last_deferred;
     bool has_ended; /* nothing is deferred any more */
     unsigned spins; /* waits in a row that ended early, with nothing to show */

@@ -3,13 +3,13 @@
 #include "testing/embedded.h"
 
 #include "base/alloc.h"
+#include "base/leak.h"
 #include "channel/inbox.h"
 #include "testing/script_io.h"
 
 #include <weir/buf.h>
 #include <weir/clock.h>
 #include <weir/embedded.h>
-#include <weir/leak.h>
 #include <weir/script.h>
 #include <weir/timer.h>
 
@@ -130,9 +130,9 @@ typedef struct inbox_call {
     weir_promise *promise;
 } inbox_call;
 
-static void run_inbox_call(weir_channel *channel, weir_call *call)
+static void run_inbox_call(weir_home *home, weir_call *call)
 {
-    (void)channel;
+    (void)home;
     inbox_call *self = WEIR_CONTAINER(call, inbox_call, call);
     weir_promise *promise = self->promise; /* when it is set, the call is gone */
     self->code = self->fn(self->arg);
@@ -370,28 +370,45 @@ int weir_embedded_close(weir_embedded *self)
     return weir_embedded_run(self);
 }
 
+/* Of the messages that nobody took out, those that the leak detector counts, too. */
+static size_t count_since(const weir_list *list, uint64_t first)
+{
+    size_t count = 0;
+    for (weir_list_node *node = weir__list_first(list); node != NULL;
+         node = weir__list_next(list, node))
+        count += weir__leak_is_since(WEIR_CONTAINER(node, weir_kept, node)->msg, first);
+    return count;
+}
+
+/* Messages that were alive before are not this channel's: they are neither counted nor logged. */
+static size_t count_leaked(const weir_embedded *self)
+{
+    uint64_t first = self->first_serial;
+    if (weir_leak_get_mode() != WEIR_LEAK_ALL)
+        return 0;
+    size_t known = count_since(&self->inbound, first) + count_since(&self->outbound, first);
+    size_t alive = weir__leak_count_since(first);
+    if (alive <= known)
+        return 0;
+    weir__leak_report_since(first, NULL, NULL);
+    return alive - known;
+}
+
 size_t weir_embedded_finish(weir_embedded *self, weir_embedded_report *report)
 {
     if (self == NULL)
         return 0;
     weir_embedded_close(self);
-    weir_embedded_report left = { self->inbound_count, self->outbound_count, self->error_count, 0 };
-    if (weir_leak_get_mode() == WEIR_LEAK_ALL) {
-        size_t known = self->alive_before + left.inbound + left.outbound;
-        size_t alive = weir_leak_report(NULL, NULL);
-        left.leaked = alive > known ? alive - known : 0;
-    }
+    weir_embedded_report left = { .inbound = self->inbound_count,
+                                  .outbound = self->outbound_count,
+                                  .errors = self->error_count,
+                                  .leaked = count_leaked(self) };
     if (report != NULL)
         *report = left;
     return left.inbound + left.outbound + left.errors + left.leaked;
 }
 
 /* Making and freeing --------------------------------------------------------------------------- */
-
-static void count_leak(void *arg, const weir_leak *leak)
-{
-    *(size_t *)arg += leak->count;
-}
 
 static int open_group(weir_embedded *self, weir_error *error)
 {
@@ -411,7 +428,7 @@ static int open_group(weir_embedded *self, weir_error *error)
 static int run_init(weir_channel *channel, void *arg)
 {
     weir_embedded *self = arg;
-    return self->init_code = self->init(channel, self->init_arg);
+    return self->init_code = weir__channel_init_by(channel, self->init, self->init_arg);
 }
 
 static int open_channel(weir_embedded *self, const weir_embedded_config *config)
@@ -439,9 +456,14 @@ static int start(weir_embedded *self, const weir_embedded_config *config, weir_e
     int code = weir_embedded_run(self);
     if (code == 0)
         code = self->init_code;
-    return code < 0 ? weir_error_set(error, code, "embedded", "its initialisation failed: %s",
-                                     weir_error_text(code))
-                    : 0;
+    if (code == 0)
+        return 0;
+    /* The first error that reached the tail says more than the code. */
+    weir_error first;
+    if (weir_embedded_take_error(self, &first) && first.code == code)
+        return weir_error_set(error, code, first.origin, "%s", first.message);
+    return weir_error_set(error, code, "embedded", "its initialisation failed: %s",
+                          weir_error_text(code));
 }
 
 int weir_embedded_new(weir_embedded **out, const weir_embedded_config *config, weir_error *error)
@@ -458,8 +480,7 @@ int weir_embedded_new(weir_embedded **out, const weir_embedded_config *config, w
     weir__list_init(&self->errors);
     self->accepted = SIZE_MAX;
     self->is_connected = !config->is_unconnected;
-    if (weir_leak_get_mode() == WEIR_LEAK_ALL)
-        weir_leak_report(count_leak, &self->alive_before);
+    self->first_serial = weir__leak_next_serial();
     self->group = config->group;
     int code = self->group != NULL ? 0 : open_group(self, error);
     if (code == 0) {

@@ -29,7 +29,7 @@ struct weir_embedded {
     bool owns_group;
     weir_script *script;
     weir_virtual_clock clock;
-    size_t alive_before; /* messages, when it was made */
+    uint64_t first_serial; /* of the messages that were made since it was, for the leak detector */
 
     /* The loop's; looked at when that stands still. */
     weir_list inbound, outbound, errors;

@@ -83,14 +83,13 @@ static int script_attach(weir_io *base, weir_io_file *file, int fd)
             weir__peer_reopen(peer);
     }
     weir__script_unlock(script);
-    return code;
+    return weir__io_log_twin(base, fd, code);
 }
 
 static void forget(weir_script *script, weir_io_file *file, bool is_closed)
 {
     WEIR_ASSERT(file->in_flight == 0);
-    if (script->base.current == file)
-        script->base.current = NULL;
+    weir__io_forget(&script->base, file);
     weir_peer *peer = peer_of(script, file);
     weir__script_lock(script);
     peer->is_attached = false;
@@ -160,6 +159,8 @@ static int send_now(weir_script *script, weir_io_op *op)
     size_t length = 0;
     weir_peer *peer = peer_of(script, op->file);
     int count = op->gather(op, pieces, MOST_PIECES);
+    if (count < 0)
+        return count;
     for (int i = 0; i < count; i++)
         length += pieces[i].iov_len;
     weir_item *sent = weir__item_new(WEIR_ITEM_BYTES, 0, NULL, length);

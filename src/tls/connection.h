@@ -23,12 +23,7 @@ typedef enum weir_tls_phase {
 typedef struct weir_tls_connection {
     weir_decoder decoder;
 
-    /* What it was added with: */
-    weir_tls_context *context;
-    char *host; /* NULL: none */
-    int handshake_ms, close_ms;
-    size_t max_waiting;
-    weir_group *group; /* NULL: handshakes are computed here */
+    weir_tls *config; /* the handler's argument, with defaults filled in; NULL: not set up */
 
     uint8_t phase;
     weir_tls_engine *engine; /* NULL: not begun, over, or with the job */

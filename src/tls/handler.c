@@ -4,12 +4,9 @@
 #include "tls/context.h"
 #include "tls/place.h"
 
-#include <weir/alloc.h>
-
 #include <errno.h>
 #include <string.h>
 
-#define HANDSHAKE_MS 10000
 #define CLOSE_MS 1000
 #define MAX_WAITING ((size_t)1 << 20)
 #define MOST_RACED ((size_t)2 << 20) /* while a step is computed elsewhere, nothing is read */
@@ -38,7 +35,7 @@ bool weir__tls_has_option(weir_ctx *ctx, weir_option option)
 static void be_over(weir_tls_connection *self)
 {
     if (self->phase == WEIR_TLS_SHAKING)
-        atomic_fetch_add_explicit(&self->context->failed, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&self->config->context->failed, 1, memory_order_relaxed);
     self->phase = WEIR_TLS_OVER;
 }
 
@@ -104,7 +101,7 @@ static void on_time(weir_ctx_timer *timer, weir_ctx *ctx)
         return;
     }
     weir_error_set(&error, -ETIMEDOUT, "tls", "the handshake was not done in %d ms",
-                   self->handshake_ms);
+                   self->config->handshake_ms);
     weir__tls_fail(ctx, &error);
 }
 
@@ -113,20 +110,21 @@ static uint16_t server_port(weir_ctx *ctx, const weir_tls_connection *self)
 {
     weir_channel *channel = weir_ctx_channel(ctx);
     weir_address address;
-    int code = self->context->is_server ? weir_channel_local_address(channel, &address)
-                                        : weir_channel_peer_address(channel, &address);
+    int code = self->config->context->is_server ? weir_channel_local_address(channel, &address)
+                                                : weir_channel_peer_address(channel, &address);
     return code == 0 ? weir_address_port(&address) : 0;
 }
 
 static int begin(weir_ctx *ctx, weir_tls_connection *self, weir_error *error)
 {
-    const weir_tls_peer peer = { .host = self->host, .port = server_port(ctx, self) };
+    const weir_tls *config = self->config;
+    const weir_tls_peer peer = { .host = config->host, .port = server_port(ctx, self) };
     self->phase = WEIR_TLS_SHAKING;
-    int code = weir__tls_engine_new(&self->engine, self->context, &peer, error);
-    if (code == 0 && self->handshake_ms > 0 &&
-        weir_ctx_schedule(ctx, &self->timer, WEIR_MS(self->handshake_ms)) < 0)
+    int code = weir__tls_engine_new(&self->engine, config->context, &peer, error);
+    if (code == 0 && config->handshake_ms > 0 &&
+        weir_ctx_schedule(ctx, &self->timer, WEIR_MS(config->handshake_ms)) < 0)
         code = weir_error_set(error, -ENOMEM, "tls", "no memory for a timer");
-    if (code == 0 && !self->context->is_server &&
+    if (code == 0 && !config->context->is_server &&
         weir__tls_engine_shake(self->engine, NULL, 0, error) == WEIR_TLS_STEP_FAILED)
         code = error->code;
     if (code < 0)
@@ -165,25 +163,25 @@ static int check(const weir_tls *config, weir_error *error)
     return 0;
 }
 
-static int set_up(weir_ctx *ctx, weir_tls_connection *self, const weir_tls *config)
+static void set_defaults(weir_tls *config)
+{
+    if (config->handshake_ms == 0)
+        config->handshake_ms = WEIR__TLS_HANDSHAKE_MS;
+    if (config->close_ms == 0)
+        config->close_ms = CLOSE_MS;
+    if (config->max_waiting_bytes == 0)
+        config->max_waiting_bytes = MAX_WAITING;
+}
+
+static int set_up(weir_ctx *ctx, weir_tls_connection *self, weir_tls *config)
 {
     weir_decoder_set_max_message(&self->decoder, MOST_RACED);
     self->timer.fire = on_time;
-    self->handshake_ms = config->handshake_ms == 0 ? HANDSHAKE_MS : config->handshake_ms;
-    self->close_ms = config->close_ms == 0 ? CLOSE_MS : config->close_ms;
-    self->max_waiting = config->max_waiting_bytes > 0 ? config->max_waiting_bytes : MAX_WAITING;
-    self->group = config->handshake_group;
-    self->context = weir_tls_context_retain(config->context);
+    set_defaults(config);
+    self->config = config;
     self->handshake = weir_channel_promise(weir_ctx_channel(ctx));
     if (self->handshake == NULL)
         return -ENOMEM;
-    if (config->host != NULL) {
-        size_t size = strlen(config->host) + 1;
-        self->host = weir_alloc(size);
-        if (self->host == NULL)
-            return -ENOMEM;
-        memcpy(self->host, config->host, size);
-    }
     return weir_channel_set_attr(weir_ctx_channel(ctx), &handshake_key,
                                  weir_promise_retain(self->handshake));
 }
@@ -204,7 +202,7 @@ static void give_up(weir_ctx *ctx, weir_tls_connection *self, const weir_error *
 static void tls_added(weir_ctx *ctx)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
-    const weir_tls *config = weir_ctx_arg(ctx);
+    weir_tls *config = weir_ctx_arg(ctx);
     weir_error error;
     weir_decoder_init(&self->decoder, &weir__tls_records);
     int code = check(config, &error);
@@ -228,7 +226,6 @@ static void tls_added(weir_ctx *ctx)
 
 static void drop_all(weir_ctx *ctx, weir_tls_connection *self, int code)
 {
-    be_over(self);
     weir__tls_pass_sealed(ctx, self);
     weir__tls_let_go(ctx, self, code);
     if (self->handshake != NULL)
@@ -238,23 +235,21 @@ static void drop_all(weir_ctx *ctx, weir_tls_connection *self, int code)
     weir__tls_drop_input(ctx, self);
     weir__tls_engine_free(self->engine);
     self->engine = NULL;
-    weir_tls_context_release(self->context);
-    self->context = NULL;
-    weir_free(self->host);
-    self->host = NULL;
 }
 
 static void tls_removed(weir_ctx *ctx)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
     bool is_open = weir_channel_is_active(weir_ctx_channel(ctx));
-    if (self->context == NULL) {
-        drop_all(ctx, self, WEIR_ECLOSED); /* it never began */
+    if (self->config == NULL) { /* `added` has failed or never run */
+        self->phase = WEIR_TLS_OVER;
+        drop_all(ctx, self, WEIR_ECLOSED);
         return;
     }
     if (is_open && self->phase == WEIR_TLS_OPEN && self->engine != NULL)
         weir__tls_end_output(ctx, self);
     bool is_closing = self->is_closing;
+    be_over(self);
     drop_all(ctx, self, WEIR_ECLOSED);
     if (is_closing)
         weir__tls_close_at_last(ctx, self);
@@ -282,6 +277,9 @@ const weir_handler_type weir_tls_handler = {
     .name = "tls",
     .is_switch = true,
     .state_size = sizeof(weir_tls_connection),
+    .arg_size = sizeof(weir_tls),
+    .arg_retain = weir__tls_config_retain,
+    .arg_release = weir__tls_config_release,
     .added = tls_added,
     .removed = tls_removed,
     .on_active = tls_on_active,

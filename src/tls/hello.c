@@ -4,6 +4,8 @@
 
 #include "tls/engine.h"
 
+#include <weir/address.h>
+
 #include <errno.h>
 #include <string.h>
 
@@ -22,10 +24,11 @@ static weir_tls_hello_state refuse(weir_error *error, const char *why)
     return WEIR_TLS_HELLO_REFUSED;
 }
 
-bool weir__tls_is_host(const char *name, size_t length)
+/* Whether it is labels with dots between them; `has_letter`: so it is no IPv4 address. */
+static bool is_labels(const char *name, size_t length, bool *has_letter)
 {
-    bool has_letter = false;
     size_t label = 0;
+    *has_letter = false;
     for (size_t i = 0; i < length; i++) {
         char c = name[i];
         bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -34,9 +37,48 @@ bool weir__tls_is_host(const char *name, size_t length)
         label = c == '.' ? 0 : label + 1;
         if (label > 63)
             return false;
-        has_letter |= is_letter;
+        *has_letter |= is_letter;
     }
-    return label > 0 && length <= 253 && has_letter;
+    return label > 0 && length <= 253;
+}
+
+bool weir__tls_is_host(const char *name, size_t length)
+{
+    bool has_letter;
+    return is_labels(name, length, &has_letter) && has_letter;
+}
+
+/* An IPv6 address, in brackets or not. An interface ("%eth0") means nothing to a peer. */
+static bool is_ipv6(const char *name, size_t length)
+{
+    weir_address address;
+    char text[WEIR_ADDRESS_TEXT_MAX] = "[";
+    if (length > 2 && name[0] == '[' && name[length - 1] == ']')
+        name++, length -= 2;
+    if (length + sizeof "[]:0" > sizeof text)
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        if (name[i] == '\0' || strchr("0123456789abcdefABCDEF:.", name[i]) == NULL)
+            return false;
+    }
+    memcpy(text + 1, name, length);
+    memcpy(text + 1 + length, "]:0", sizeof "]:0");
+    return weir_address_parse(&address, text, NULL) == 0;
+}
+
+bool weir__tls_read_name(const char *name, size_t length, char host[256])
+{
+    bool has_letter;
+    host[0] = '\0';
+    if (length > 0 && name[length - 1] == '.')
+        length--;
+    if (!is_labels(name, length, &has_letter))
+        return is_ipv6(name, length);
+    if (has_letter) {
+        memcpy(host, name, length);
+        host[length] = '\0';
+    }
+    return true;
 }
 
 /* The message ---------------------------------------------------------------------------------- */
@@ -76,40 +118,41 @@ static bool take_vector(span *from, size_t width, span *taken)
     return take_number(from, width, &length) && take(from, length, taken);
 }
 
-/* The one host name in the extension. */
-static bool read_server_name(span names, char host[256])
+/* The extension, of which there is one, with one host name. */
+static bool read_server_name(weir_tls_hello *hello, span names)
 {
     span list, name;
     size_t type;
-    if (!take_vector(&names, 2, &list) || names.left > 0 || host[0] != '\0')
+    bool has_name = false;
+    if (!take_vector(&names, 2, &list) || names.left > 0 || hello->has_server_name)
         return false;
+    hello->has_server_name = true;
     while (list.left > 0) {
         if (!take_number(&list, 1, &type) || !take_vector(&list, 2, &name))
             return false;
         if (type != HOST_NAME)
             continue;
-        if (host[0] != '\0' || !weir__tls_is_host((const char *)name.at, name.left))
+        if (has_name || !weir__tls_read_name((const char *)name.at, name.left, hello->host))
             return false;
-        memcpy(host, name.at, name.left);
-        host[name.left] = '\0';
+        has_name = true;
     }
     return true;
 }
 
-static bool read_extensions(span extensions, char host[256])
+static bool read_extensions(weir_tls_hello *hello, span extensions)
 {
     span one;
     size_t type;
     while (extensions.left > 0) {
         if (!take_number(&extensions, 2, &type) || !take_vector(&extensions, 2, &one))
             return false;
-        if (type == SERVER_NAME && !read_server_name(one, host))
+        if (type == SERVER_NAME && !read_server_name(hello, one))
             return false;
     }
     return true;
 }
 
-static bool read_message(span message, char host[256])
+static bool read_message(weir_tls_hello *hello, span message)
 {
     span random, session, ciphers, compressions, extensions;
     if (!take(&message, RANDOM, &random) || !take_vector(&message, 1, &session) ||
@@ -119,7 +162,7 @@ static bool read_message(span message, char host[256])
     if (message.left == 0)
         return true; /* from before there were extensions */
     return take_vector(&message, 2, &extensions) && message.left == 0 &&
-           read_extensions(extensions, host);
+           read_extensions(hello, extensions);
 }
 
 /* Records -------------------------------------------------------------------------------------- */
@@ -161,8 +204,8 @@ static weir_tls_hello_state add_record(weir_tls_hello *hello, const weir_buf *in
         return refuse(error, "there is more in its last record");
     const span message = { weir_buf_peek(hello->message, MESSAGE_HEADER, whole - MESSAGE_HEADER),
                            whole - MESSAGE_HEADER };
-    return read_message(message, hello->host) ? WEIR_TLS_HELLO_DONE
-                                              : refuse(error, "its parts do not fit");
+    return read_message(hello, message) ? WEIR_TLS_HELLO_DONE
+                                        : refuse(error, "its parts do not fit");
 }
 
 weir_tls_hello_state weir__tls_hello_read(weir_tls_hello *hello, const weir_buf *in, size_t most,

@@ -8,7 +8,8 @@
 typedef struct weir_tls_hello {
     weir_buf *message; /* what there is of it, without the records around it; NULL: nothing */
     size_t looked;     /* bytes of the stream that are in it, records and all */
-    char host[256];    /* "": the client has not named one */
+    bool has_server_name;
+    char host[256]; /* "": the client has not named one */
 } weir_tls_hello;
 
 typedef enum weir_tls_hello_state {
@@ -27,5 +28,9 @@ void weir__tls_hello_deinit(weir_tls_hello *hello);
 
 /* Whether it can be the name of a host, and no address. */
 bool weir__tls_is_host(const char *name, size_t length);
+
+/* Reads the name a client sends: a trailing dot is removed, and an address names no host (""), for
+ * RFC 6066 has no addresses there. False if it is neither a name nor an address. */
+bool weir__tls_read_name(const char *name, size_t length, char host[256]);
 
 #endif

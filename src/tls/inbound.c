@@ -93,7 +93,7 @@ static void have_it_refused(weir_tls_connection *self, weir_buf *in)
 static weir_decoded shake(weir_ctx *ctx, weir_tls_connection *self, weir_buf *in, size_t length)
 {
     weir_error error;
-    if (self->group != NULL && weir__tls_is_on_loop(ctx))
+    if (self->config->handshake_group != NULL && weir__tls_is_on_loop(ctx))
         return weir_buf_read_slice(in, length, &self->next_in) == 0
                    ? WEIR_DECODED_SKIPPED
                    : weir_decoder_refuse(ctx, -ENOMEM, "no memory for a handshake");
@@ -162,7 +162,7 @@ static void release_session(void *session)
 
 static void count(weir_tls_connection *self, const weir_tls_session *session)
 {
-    weir_tls_context *context = self->context;
+    weir_tls_context *context = self->config->context;
     atomic_fetch_add_explicit(&context->handshakes, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&context->resumed, session->is_resumed, memory_order_relaxed);
 }
@@ -255,8 +255,8 @@ static void start_job(weir_ctx *ctx, weir_tls_connection *self)
 {
     weir_buf *in = self->next_in;
     self->next_in = NULL;
-    self->job = weir__tls_job_start(ctx, weir_group_next(self->group), self->engine, in,
-                                    on_job_done);
+    self->job = weir__tls_job_start(ctx, weir_group_next(self->config->handshake_group),
+                                    self->engine, in, on_job_done);
     if (self->job == NULL) {
         weir_buf_release(in);
         weir__tls_fail_for(ctx, -ENOMEM, "no memory for a handshake");

@@ -2,6 +2,8 @@
 /* Steps of handshakes on other threads. */
 #include "tls/job.h"
 
+#include "tls/place.h"
+
 #include <weir/alloc.h>
 #include <weir/channel.h>
 
@@ -30,14 +32,27 @@ static void dropped(weir_task *task)
     weir_promise_set(job->promise, 0);
 }
 
-static void come_back(weir_listener *listener, weir_future *future)
+static void come_back(weir_tls_job *job)
 {
-    weir_tls_job *job = WEIR_CONTAINER(listener, weir_tls_job, listener);
     weir_ctx *ctx = job->ctx;
-    (void)future;
+    job->is_back = ctx != NULL && weir__tls_wait_for_loop(ctx, &job->on_loop);
+    if (job->is_back)
+        return;
     if (ctx != NULL)
         job->done(job, ctx); /* which takes the engine */
     destroy(job);
+}
+
+static void on_computed(weir_listener *listener, weir_future *future)
+{
+    (void)future;
+    come_back(WEIR_CONTAINER(listener, weir_tls_job, listener));
+}
+
+static void on_loop(weir_ctx_timer *timer, weir_ctx *ctx)
+{
+    (void)ctx;
+    come_back(WEIR_CONTAINER(timer, weir_tls_job, on_loop));
 }
 
 weir_tls_job *weir__tls_job_start(weir_ctx *ctx, weir_executor *executor, weir_tls_engine *engine,
@@ -56,7 +71,8 @@ weir_tls_job *weir__tls_job_start(weir_ctx *ctx, weir_executor *executor, weir_t
     job->engine = engine;
     job->in = in;
     job->task = (weir_task){ .run = run, .dropped = dropped, .name = "tls handshake" };
-    job->listener.done = come_back;
+    job->listener.done = on_computed;
+    job->on_loop.fire = on_loop;
     weir_future_listen(weir_promise_future(job->promise), &job->listener);
     if (weir_executor_post(executor, &job->task) < 0)
         run(&job->task); /* rather late than never */
@@ -65,5 +81,10 @@ weir_tls_job *weir__tls_job_start(weir_ctx *ctx, weir_executor *executor, weir_t
 
 void weir__tls_job_abandon(weir_tls_job *job)
 {
-    job->ctx = NULL;
+    if (job->is_back) {
+        weir_ctx_cancel(job->ctx, &job->on_loop);
+        destroy(job);
+    } else {
+        job->ctx = NULL;
+    }
 }

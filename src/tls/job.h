@@ -6,11 +6,12 @@
 #include "tls/engine.h"
 
 #include <weir/executor.h>
+#include <weir/handler.h>
 
 typedef struct weir_tls_job weir_tls_job;
 struct weir_tls_job {
-    /* When it is done, on the channel's loop; the job is gone when this returns. Not called once
-     * the job is abandoned. */
+    /* When it is done, on the channel's loop: a channel that is on none gets it on its next one.
+     * The job is gone when this returns. Not called once the job is abandoned. */
     void (*done)(weir_tls_job *job, weir_ctx *ctx);
     weir_tls_engine *engine; /* the job's while it is away */
     weir_tls_step step;
@@ -22,6 +23,8 @@ struct weir_tls_job {
     weir_task task;
     weir_listener listener;
     weir_promise *promise;
+    weir_ctx_timer on_loop; /* the channel is on a loop again */
+    bool is_back;           /* computed, and waits for that */
 };
 
 /* Has an executor shake with the bytes of `in`, whole records. Takes the engine and the buffer,

@@ -8,7 +8,7 @@
 #include <errno.h>
 
 typedef struct optional {
-    weir_tls *tls;      /* NULL: it is decided */
+    weir_tls *tls;      /* the handler's argument; NULL: it is decided */
     bool holds_active;  /* on_active came, and has not gone on */
     bool is_read_asked; /* by others, who have got nothing yet */
     bool is_refused;
@@ -39,17 +39,16 @@ static void begin(weir_ctx *ctx, optional *self)
 static void optional_added(weir_ctx *ctx)
 {
     optional *self = weir_ctx_state(ctx);
-    const weir_tls *config = weir_ctx_arg(ctx);
+    weir_tls *config = weir_ctx_arg(ctx);
     int code = weir__tls_is_on_loop(ctx) ? 0 : -EINVAL;
     if (config == NULL || config->context == NULL || config->handshake_ms < WEIR_OFF)
         code = -EINVAL;
-    if (code == 0 && (self->tls = weir__tls_config_copy(config)) == NULL)
-        code = -ENOMEM;
     if (code < 0) {
         weir__tls_give_up(ctx, code, "TLS needs a weir_tls with a context, and the channel's loop");
         return;
     }
-    weir__tls_wait_init(self->tls);
+    self->tls = config;
+    weir__tls_wait_init(config);
     self->wait.timer.fire = on_time;
     if (weir_channel_is_active(weir_ctx_channel(ctx)))
         begin(ctx, self);
@@ -66,7 +65,6 @@ static void tell_active(weir_ctx *ctx, optional *self)
 static void optional_removed(weir_ctx *ctx)
 {
     optional *self = weir_ctx_state(ctx);
-    weir__tls_config_free(self->tls);
     self->tls = NULL;
     if (weir_channel_is_open(weir_ctx_channel(ctx)))
         tell_active(ctx, self);
@@ -136,10 +134,21 @@ static void optional_on_read(weir_ctx *ctx, weir_msg *msg)
     refuse(ctx, self, code, "TLS cannot be added");
 }
 
+/* The host is for clients, and this is a server. */
+static int optional_retain(void *arg)
+{
+    weir_tls *config = arg;
+    config->host = NULL;
+    return weir__tls_config_retain(config);
+}
+
 const weir_handler_type weir_tls_optional_handler = {
     .name = "tls or not",
     .is_switch = true,
     .state_size = sizeof(optional),
+    .arg_size = sizeof(weir_tls),
+    .arg_retain = optional_retain,
+    .arg_release = weir__tls_config_release,
     .added = optional_added,
     .removed = optional_removed,
     .on_active = optional_on_active,

@@ -194,7 +194,7 @@ static int check_write(weir_ctx *ctx, const weir_tls_connection *self, const wei
     if (buf == NULL)
         return -EOPNOTSUPP;
     size_t bytes = weir_buf_readable(buf) + self->writes.bytes;
-    if (self->phase != WEIR_TLS_OPEN && bytes > self->max_waiting)
+    if (self->phase != WEIR_TLS_OPEN && bytes > self->config->max_waiting_bytes)
         return WEIR_ELIMIT;
     return has_room(ctx, self, bytes) ? 0 : WEIR_ELIMIT;
 }
@@ -231,7 +231,11 @@ void weir__tls_flush(weir_ctx *ctx)
 void weir__tls_shutdown(weir_ctx *ctx, weir_promise *promise)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
-    if (self->phase == WEIR_TLS_OPEN) {
+    if (self->phase == WEIR_TLS_OPEN && self->is_closing) {
+        shut(ctx, self, NULL); /* but what was written since the close has not been sent */
+        if (promise != NULL)
+            weir_promise_set(promise, WEIR_ECLOSED);
+    } else if (self->phase == WEIR_TLS_OPEN) {
         shut(ctx, self, promise);
     } else if (self->phase == WEIR_TLS_OVER || self->is_ending) {
         if (promise != NULL)
@@ -258,8 +262,8 @@ static bool wait_for_end(weir_ctx *ctx, weir_tls_connection *self, weir_promise 
     weir_channel *channel = weir_ctx_channel(ctx);
     bool can_hear = weir_channel_is_active(channel) && !weir_channel_is_input_closed(channel);
     if (self->phase != WEIR_TLS_OPEN || self->is_input_ended || self->is_closing ||
-        self->close_ms < 0 || !can_hear ||
-        weir_ctx_schedule(ctx, &self->timer, WEIR_MS(self->close_ms)) < 0)
+        self->config->close_ms < 0 || !can_hear ||
+        weir_ctx_schedule(ctx, &self->timer, WEIR_MS(self->config->close_ms)) < 0)
         return false;
     self->is_closing = true;
     self->close_promise = promise != NULL ? weir_promise_retain(promise) : NULL;

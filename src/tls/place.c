@@ -9,22 +9,25 @@
 #include <errno.h>
 #include <string.h>
 
-weir_tls *weir__tls_config_copy(const weir_tls *config)
+int weir__tls_config_retain(void *arg)
 {
-    weir_tls *copy = weir_alloc(sizeof *copy);
-    if (copy == NULL)
-        return NULL;
-    *copy = *config;
-    copy->host = NULL; /* is for clients, and these are servers */
-    weir_tls_context_retain(copy->context);
-    return copy;
+    weir_tls *config = arg;
+    if (config->host != NULL) {
+        size_t size = strlen(config->host) + 1;
+        char *host = weir_alloc(size);
+        if (host == NULL)
+            return -ENOMEM;
+        config->host = memcpy(host, config->host, size);
+    }
+    weir_tls_context_retain(config->context);
+    return 0;
 }
 
-void weir__tls_config_free(weir_tls *config)
+void weir__tls_config_release(void *arg)
 {
-    if (config != NULL)
-        weir_tls_context_release(config->context);
-    weir_free(config);
+    const weir_tls *config = arg;
+    weir_tls_context_release(config->context);
+    weir_free((void *)config->host);
 }
 
 void weir__tls_wait_init(weir_tls *config)
@@ -61,6 +64,16 @@ bool weir__tls_is_on_loop(const weir_ctx *ctx)
 {
     weir_loop *loop = weir_channel_loop(weir_ctx_channel(ctx));
     return loop != NULL && weir_ctx_executor(ctx) == weir_loop_executor(loop);
+}
+
+bool weir__tls_wait_for_loop(weir_ctx *ctx, weir_ctx_timer *timer)
+{
+    weir_channel *channel = weir_ctx_channel(ctx);
+    if (!weir_channel_is_open(channel) || weir_channel_is_active(channel))
+        return false;
+    if (weir_ctx_schedule(ctx, timer, 0) < 0)
+        weir_channel_close(channel, NULL);
+    return true;
 }
 
 /* What fails to be read is told before the channel closes, what fails to be sent behind that. */

@@ -26,13 +26,19 @@ void weir__tls_wait_end(weir_ctx *ctx, const weir_tls_wait *wait, weir_tls *conf
 /* Without auto_read nobody else knows that something is awaited. */
 void weir__tls_need_read(weir_ctx *ctx);
 
-/* A copy of what the handler was added with, which keeps its context, if it has one; NULL: no
- * memory. */
-weir_tls *weir__tls_config_copy(const weir_tls *config);
-void weir__tls_config_free(weir_tls *config);
+/* `arg_retain` and `arg_release` of handlers with a weir_tls: copies its host and retains its
+ * context. 0, or -ENOMEM. */
+int weir__tls_config_retain(void *config);
+void weir__tls_config_release(void *config);
 
 /* Whether the handler is where its pipeline can be changed at once. */
 bool weir__tls_is_on_loop(const weir_ctx *ctx);
+
+/* For a result that handlers are to hear of: true if the channel is on no loop. Then the timer
+ * fires on its next one; without memory for that the channel is closed. Between two loops handlers
+ * can neither be replaced nor notified, and if the last loop has terminated this is another thread.
+ */
+bool weir__tls_wait_for_loop(weir_ctx *ctx, weir_ctx_timer *timer);
 
 /* Whether the connection is lost, so that an error that comes from the channel says why. */
 bool weir__tls_is_lost(const weir_ctx *ctx);

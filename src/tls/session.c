@@ -3,6 +3,7 @@
 #include "tls/session.h"
 
 #include "tls/failure.h"
+#include "tls/hello.h"
 
 #include <weir/alloc.h>
 
@@ -107,15 +108,27 @@ static bool add_certificate(tail *to, weir_tls_certificate *certificate, const w
     return X509_digest(x509, EVP_sha256(), certificate->sha256, &length) == 1;
 }
 
+/* The host of a session: the one a client has verified, or the name it has sent to this server, as
+ * the handler for SNI reads it. NULL: none. */
+static const char *host_of(const SSL *ssl, const char *host, char read[256])
+{
+    if (SSL_is_server(ssl) != 1)
+        return host;
+    if (host == NULL)
+        host = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+    bool is_name = host != NULL && weir__tls_read_name(host, strlen(host), read);
+    return is_name && read[0] != '\0' ? read : NULL;
+}
+
 /* With a certificate behind it, when there are words of one. */
 static weir_tls_session *make(const SSL *ssl, const char *host, const words *of, const X509 *x509)
 {
     const unsigned char *alpn;
     unsigned alpn_length;
+    char read[256];
     const char *cipher = SSL_get_cipher_name(ssl);
     SSL_get0_alpn_selected(ssl, &alpn, &alpn_length);
-    if (host == NULL)
-        host = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+    host = host_of(ssl, host, read);
     size_t size = sizeof(weir_tls_session) + sizeof(weir_tls_certificate) + strlen(cipher) + 1 +
                   alpn_length + 1 + (host != NULL ? strlen(host) + 1 : 0);
     if (of != NULL)

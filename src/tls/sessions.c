@@ -9,17 +9,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#ifdef __SANITIZE_THREAD__
-/* A session is the connection's that made it and ours, and whoever is the last frees it. The thread
- * sanitizer does not see how OpenSSL counts those, which is not compiled with it. */
-__attribute__((weak, visibility("default"))) const char *__tsan_default_suppressions(void);
-
-const char *__tsan_default_suppressions(void)
-{
-    return "called_from_lib:libcrypto.so\ncalled_from_lib:libssl.so\n";
-}
-#endif
-
 #define MOST 256
 
 struct weir_tls_kept_session {

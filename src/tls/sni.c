@@ -27,11 +27,7 @@ typedef struct question {
 
 struct sni {
     weir_decoder decoder;
-    weir_tls *tls; /* for the handler that follows */
-    weir_tls_hosts *hosts;
-    weir_tls_choose_fn choose;
-    void *arg;
-    size_t max_hello;
+    weir_tls_sni *config; /* the handler's argument; its `tls` is for the handler that follows */
     weir_tls_hello hello;
     question *asked;
     weir_tls_wait wait;
@@ -85,10 +81,11 @@ static void take_context(weir_ctx *ctx, sni *self, weir_tls_context *context)
         refuse_name(ctx, self);
         return;
     }
+    weir_tls *tls = &self->config->tls;
     self->is_leaving = true;
-    self->tls->context = weir_tls_context_retain(context);
-    weir__tls_wait_end(ctx, &self->wait, self->tls);
-    int code = weir__tls_take_place(ctx, self->tls, self->is_read_asked);
+    tls->context = weir_tls_context_retain(context);
+    weir__tls_wait_end(ctx, &self->wait, tls);
+    int code = weir__tls_take_place(ctx, tls, self->is_read_asked);
     if (code < 0)
         refuse(ctx, self, code, "no memory for TLS");
 }
@@ -122,12 +119,7 @@ static void use_answer(weir_ctx *ctx, sni *self)
 /* Between two loops no handler can take another's place: what is handed on would go past it. */
 static void use_answer_on_loop(weir_ctx *ctx, sni *self)
 {
-    const weir_channel *channel = weir_ctx_channel(ctx);
-    bool is_between = weir_channel_is_open(channel) && !weir_channel_is_active(channel);
-    int code = is_between ? weir_ctx_schedule(ctx, &self->settled, 0) : 0;
-    if (code < 0)
-        refuse(ctx, self, -ENOMEM, "no memory for a timer");
-    if (code < 0 || !is_between)
+    if (!weir__tls_wait_for_loop(ctx, &self->settled))
         use_answer(ctx, self);
 }
 
@@ -148,6 +140,12 @@ static void on_answer(weir_listener *listener, weir_future *future)
         drop_question(asked);
 }
 
+/* NULL: the client names none. */
+static const char *asked_host(const sni *self)
+{
+    return self->hello.host[0] != '\0' ? self->hello.host : NULL;
+}
+
 static void ask(weir_ctx *ctx, sni *self)
 {
     weir_channel *channel = weir_ctx_channel(ctx);
@@ -166,8 +164,7 @@ static void ask(weir_ctx *ctx, sni *self)
     weir_channel_set_readable(channel, WEIR__TLS_REASON_READ, false);
     weir_future_listen(weir_promise_future(promise), &asked->listener);
     weir_promise_retain(promise);
-    self->choose(channel, self->hello.host[0] != '\0' ? self->hello.host : NULL, promise,
-                 self->arg);
+    self->config->choose(channel, asked_host(self), promise, self->config->arg);
     weir_promise_release(promise);
 }
 
@@ -181,7 +178,7 @@ static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
     (void)out;
     if (self->is_done)
         return WEIR_DECODED_NOTHING;
-    switch (weir__tls_hello_read(&self->hello, in, self->max_hello, &error)) {
+    switch (weir__tls_hello_read(&self->hello, in, self->config->max_hello, &error)) {
     case WEIR_TLS_HELLO_DONE:
         self->is_done = true;
         weir_decoder_set_max_message(&self->decoder, MOST_RACED);
@@ -200,12 +197,10 @@ static void sni_on_read(weir_ctx *ctx, weir_msg *msg)
     weir_decoder_on_read(ctx, msg);
     if (!self->is_done || was_done || self->decoder.is_over || weir_ctx_is_removed(ctx))
         return;
-    if (self->choose != NULL)
+    if (self->config->choose != NULL)
         ask(ctx, self);
     else
-        take_context(ctx, self,
-                     weir_tls_hosts_find(self->hosts,
-                                         self->hello.host[0] != '\0' ? self->hello.host : NULL));
+        take_context(ctx, self, weir_tls_hosts_find(self->config->hosts, asked_host(self)));
 }
 
 /* Nobody behind it has got anything. Once the ClientHello is there, nothing more is awaited. */
@@ -248,7 +243,7 @@ static void on_time(weir_ctx_timer *timer, weir_ctx *ctx)
 
 static void begin(weir_ctx *ctx, sni *self)
 {
-    if (weir__tls_wait_begin(ctx, &self->wait, self->tls) < 0)
+    if (weir__tls_wait_begin(ctx, &self->wait, &self->config->tls) < 0)
         refuse(ctx, self, -ENOMEM, "no memory for a timer");
     else
         weir__tls_need_read(ctx);
@@ -282,24 +277,17 @@ static size_t most_bytes(size_t hello)
     return hello * (WEIR__TLS_HEADER + 1) + WEIR__TLS_RECORD_MOST;
 }
 
-static int set_up(sni *self, const weir_tls_sni *config)
+static void set_up(sni *self, weir_tls_sni *config)
 {
     static const weir_decoder_type type = { .decode = decode };
-    weir_tls tls = config->tls;
-    tls.context = NULL;
+    if (config->max_hello == 0)
+        config->max_hello = MAX_HELLO;
+    self->config = config;
     weir_decoder_init(&self->decoder, &type);
-    self->max_hello = config->max_hello > 0 ? config->max_hello : MAX_HELLO;
-    weir_decoder_set_max_message(&self->decoder, most_bytes(self->max_hello));
-    self->hosts = weir_tls_hosts_retain(config->hosts);
-    self->choose = config->choose;
-    self->arg = config->arg;
+    weir_decoder_set_max_message(&self->decoder, most_bytes(config->max_hello));
     self->wait.timer.fire = on_time;
     self->settled.fire = on_settled;
-    self->tls = weir__tls_config_copy(&tls);
-    if (self->tls == NULL)
-        return -ENOMEM;
-    weir__tls_wait_init(self->tls);
-    return 0;
+    weir__tls_wait_init(&config->tls);
 }
 
 static void sni_added(weir_ctx *ctx)
@@ -307,11 +295,12 @@ static void sni_added(weir_ctx *ctx)
     sni *self = weir_ctx_state(ctx);
     weir_error error;
     int code = check(ctx, weir_ctx_arg(ctx), &error);
-    if (code == 0 && (code = set_up(self, weir_ctx_arg(ctx))) < 0)
-        weir_error_set(&error, code, "tls", "no memory for SNI");
-    if (code < 0)
+    if (code < 0) {
         weir__tls_give_up(ctx, code, error.message);
-    else if (weir_channel_is_active(weir_ctx_channel(ctx)))
+        return;
+    }
+    set_up(self, weir_ctx_arg(ctx));
+    if (weir_channel_is_active(weir_ctx_channel(ctx)))
         begin(ctx, self);
 }
 
@@ -330,14 +319,10 @@ static void sni_removed(weir_ctx *ctx)
     if (self->asked != NULL)
         forget_question(ctx, self);
     weir__tls_hello_deinit(&self->hello);
-    weir_tls_hosts_release(self->hosts);
-    self->hosts = NULL;
     if (weir_channel_is_open(weir_ctx_channel(ctx)))
         tell_active(ctx, self);
     if (self->decoder.type != NULL)
         weir_decoder_removed(ctx); /* which hands on all that was read */
-    weir__tls_config_free(self->tls);
-    self->tls = NULL;
 }
 
 /* There is nobody for the handlers behind it. */
@@ -364,10 +349,30 @@ static void sni_on_inactive(weir_ctx *ctx)
         weir_ctx_fire_inactive(ctx);
 }
 
+/* Of its `tls`, the context is yet to be found, and the host is for clients. */
+static int sni_retain(void *arg)
+{
+    weir_tls_sni *config = arg;
+    config->tls.context = NULL;
+    config->tls.host = NULL;
+    weir_tls_hosts_retain(config->hosts);
+    return 0;
+}
+
+static void sni_release(void *arg)
+{
+    weir_tls_sni *config = arg;
+    weir_tls_hosts_release(config->hosts);
+    weir__tls_config_release(&config->tls);
+}
+
 const weir_handler_type weir_tls_sni_handler = {
     .name = "tls sni",
     .is_switch = true,
     .state_size = sizeof(sni),
+    .arg_size = sizeof(weir_tls_sni),
+    .arg_retain = sni_retain,
+    .arg_release = sni_release,
     .added = sni_added,
     .removed = sni_removed,
     .on_active = sni_on_active,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Files as messages. */
-#include <weir/file.h>
+#include "transport/file.h"
 
 #include "base/alloc.h"
 #include "base/sys.h"
@@ -68,7 +68,10 @@ int weir_file_region_open(weir_file_region **region, const char *path, uint64_t 
     return code;
 }
 
-int weir_file_region_read(const weir_file_region *region, uint64_t at, size_t max, weir_buf **buf)
+typedef int (*pread_fn)(weir_sys *sys, int fd, void *to, size_t length, uint64_t offset);
+
+static int read_by(pread_fn call, const weir_file_region *region, uint64_t at, size_t max,
+                   weir_buf **buf)
 {
     weir_sys *sys = weir__sys_linux();
     if (region == NULL || buf == NULL || at > region->length || max == 0)
@@ -82,8 +85,7 @@ int weir_file_region_read(const weir_file_region *region, uint64_t at, size_t ma
         return -ENOMEM;
     int code = -EINTR;
     while (code == -EINTR)
-        code = sys->pread(sys, region->fd, weir_buf_write_ptr(made, size), size,
-                          region->offset + at);
+        code = call(sys, region->fd, weir_buf_write_ptr(made, size), size, region->offset + at);
     if (code <= 0) {
         weir_buf_release(made);
         return code < 0 ? code : WEIR_EOF;
@@ -91,4 +93,15 @@ int weir_file_region_read(const weir_file_region *region, uint64_t at, size_t ma
     weir_buf_advance_writer(made, (size_t)code);
     *buf = made;
     return 0;
+}
+
+int weir_file_region_read(const weir_file_region *region, uint64_t at, size_t max, weir_buf **buf)
+{
+    return read_by(weir__sys_linux()->pread, region, at, max, buf);
+}
+
+weir_buf *weir__file_region_read_cached(const weir_file_region *region, uint64_t at, size_t max)
+{
+    weir_buf *buf = NULL;
+    return read_by(weir__sys_linux()->pread_cached, region, at, max, &buf) == 0 ? buf : NULL;
 }

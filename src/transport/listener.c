@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/counter.h"
 #include "transport/accepted.h"
+#include "transport/local_listener.h"
 #include "transport/retry.h"
 
 #include <errno.h>
@@ -426,7 +427,7 @@ int weir_channel_listener_stats(const weir_channel *channel, weir_listener_stats
     if (channel == NULL || stats == NULL)
         return -EINVAL;
     if (!is_listener(channel))
-        return -EOPNOTSUPP;
+        return weir__local_listener_stats(channel, stats) ? 0 : -EOPNOTSUPP;
     const listener *self = listener_of(channel);
     *stats = (weir_listener_stats){
         .accepted = read_counter(&self->accepted),

@@ -198,7 +198,7 @@ static void local_connect(weir_channel *channel, const weir_address *remote,
     self->pipe->remote = *remote;
     if (promise != NULL) {
         weir__local_pipe_retain(self->pipe);
-        self->pipe->on_promise.done = on_promise;
+        self->pipe->on_promise = (weir_listener){ .done = on_promise, .dropped = on_promise };
         weir_future_listen(weir_promise_future(promise), &self->pipe->on_promise);
     }
     code = weir__local_knock(self->pipe);
@@ -248,6 +248,8 @@ static void local_close(weir_channel *channel)
     weir__local_pipe_leave(self->pipe, self->side);
     while (self->next < self->count)
         weir_msg_release(self->taken[self->next++]);
+    if (channel->parent != NULL)
+        weir__local_listener_child_closed(channel->parent);
 }
 
 static void local_destroy(weir_channel *channel)
@@ -315,6 +317,7 @@ weir_channel *weir__local_child_new(weir_channel *parent, weir_local_pipe *pipe)
     if (child == NULL)
         return NULL;
     local_channel *self = (local_channel *)child;
+    weir__local_listener_child_opened(parent);
     self->is_connected = true;
     self->local = pipe->remote;
     self->remote = pipe->local;

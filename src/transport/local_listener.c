@@ -18,6 +18,9 @@ struct weir_local_listener {
     bool is_bound;
     weir_list waiting; /* pipes that nobody has accepted yet, each with a reference */
     unsigned waiting_count, backlog;
+    int64_t max_connections; /* 0: none */
+    bool is_limited;         /* it accepts none until there are fewer */
+    weir_listener_stats stats;
 };
 
 /*
@@ -90,6 +93,43 @@ static weir_local_pipe *take_waiting(weir_local_listener *self)
     return pipe;
 }
 
+/* The limit of connections --------------------------------------------------------------------- */
+
+static bool is_full(const weir_local_listener *self)
+{
+    return self->max_connections > 0 && self->stats.connections >= (uint64_t)self->max_connections;
+}
+
+/* Whether more may be accepted; else it goes on when a connection has closed. */
+static bool may_accept(weir_local_listener *self)
+{
+    pthread_mutex_lock(&names.lock);
+    bool is_limited = is_full(self);
+    self->stats.limited += is_limited && !self->is_limited;
+    self->is_limited = is_limited;
+    pthread_mutex_unlock(&names.lock);
+    return !is_limited;
+}
+
+void weir__local_listener_child_opened(weir_channel *listener)
+{
+    weir_local_listener *self = (weir_local_listener *)listener;
+    pthread_mutex_lock(&names.lock);
+    self->stats.connections++;
+    pthread_mutex_unlock(&names.lock);
+}
+
+void weir__local_listener_child_closed(weir_channel *listener)
+{
+    weir_local_listener *self = (weir_local_listener *)listener;
+    pthread_mutex_lock(&names.lock);
+    self->stats.connections--;
+    bool is_lifted = self->is_limited && !is_full(self) && weir__local_end_lift(&self->end);
+    pthread_mutex_unlock(&names.lock);
+    if (is_lifted)
+        weir__local_end_ring(&self->end);
+}
+
 /* Accepting ------------------------------------------------------------------------------------ */
 
 static weir_msg *new_accepted(weir_local_listener *self, weir_local_pipe *pipe)
@@ -101,15 +141,24 @@ static weir_msg *new_accepted(weir_local_listener *self, weir_local_pipe *pipe)
     return msg;
 }
 
+static void count_accepted(weir_local_listener *self, bool is_accepted)
+{
+    pthread_mutex_lock(&names.lock);
+    self->stats.accepted += is_accepted;
+    self->stats.failed += !is_accepted;
+    pthread_mutex_unlock(&names.lock);
+}
+
 /* NULL when it could not be accepted, and then the other side knows. */
 static weir_msg *accept_one(weir_local_listener *self, weir_local_pipe *pipe)
 {
     weir_msg *msg = new_accepted(self, pipe);
+    bool is_wanted = weir__local_pipe_settle(pipe, msg != NULL ? 0 : -ECONNREFUSED);
+    count_accepted(self, msg != NULL && is_wanted);
     if (msg == NULL) {
-        weir__local_pipe_settle(pipe, -ECONNREFUSED);
         weir__pipeline_fire_code(&self->end.base, -ENOMEM, "accepting failed");
-    } else if (!weir__local_pipe_settle(pipe, 0)) {
-        weir_msg_release(msg); /* it has given up in this moment */
+    } else if (!is_wanted) {
+        weir_msg_release(msg); /* the client has aborted in this moment */
         msg = NULL;
     }
     return msg;
@@ -120,7 +169,8 @@ static weir_msg *next_accepted(weir_local_end *end)
     weir_local_listener *self = (weir_local_listener *)end;
     weir_local_pipe *pipe;
     weir_msg *msg = NULL;
-    while (msg == NULL && end->base.is_reading && (pipe = take_waiting(self)) != NULL) {
+    while (msg == NULL && end->base.is_reading && may_accept(self) &&
+           (pipe = take_waiting(self)) != NULL) {
         msg = accept_one(self, pipe);
         weir__local_pipe_release(pipe);
     }
@@ -208,20 +258,28 @@ static void listener_destroy(weir_channel *channel)
 
 static int listener_set_option(weir_channel *channel, weir_option option, int64_t value)
 {
-    if (option != WEIR_OPTION_BACKLOG)
+    weir_local_listener *self = (weir_local_listener *)channel;
+    if (option != WEIR_OPTION_BACKLOG && option != WEIR_OPTION_MAX_CONNECTIONS)
         return -ENOPROTOOPT;
     pthread_mutex_lock(&names.lock);
-    ((weir_local_listener *)channel)->backlog = (unsigned)value;
+    if (option == WEIR_OPTION_BACKLOG)
+        self->backlog = (unsigned)value;
+    else
+        self->max_connections = value;
+    bool is_lifted = self->is_limited && !is_full(self) && weir__local_end_lift(&self->end);
     pthread_mutex_unlock(&names.lock);
+    if (is_lifted)
+        weir__local_end_ring(&self->end);
     return 0;
 }
 
 static int listener_get_option(const weir_channel *channel, weir_option option, int64_t *value)
 {
-    if (option != WEIR_OPTION_BACKLOG)
+    const weir_local_listener *self = (const weir_local_listener *)channel;
+    if (option != WEIR_OPTION_BACKLOG && option != WEIR_OPTION_MAX_CONNECTIONS)
         return -ENOPROTOOPT;
     pthread_mutex_lock(&names.lock);
-    *value = ((const weir_local_listener *)channel)->backlog;
+    *value = option == WEIR_OPTION_BACKLOG ? self->backlog : self->max_connections;
     pthread_mutex_unlock(&names.lock);
     return 0;
 }
@@ -243,6 +301,16 @@ static const weir_transport listener_transport = {
     .set_option = listener_set_option,
     .get_option = listener_get_option,
 };
+
+bool weir__local_listener_stats(const weir_channel *channel, weir_listener_stats *stats)
+{
+    if (channel->transport != &listener_transport)
+        return false;
+    pthread_mutex_lock(&names.lock);
+    *stats = ((const weir_local_listener *)channel)->stats;
+    pthread_mutex_unlock(&names.lock);
+    return true;
+}
 
 weir_channel *weir__local_listener_new(void)
 {

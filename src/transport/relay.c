@@ -212,10 +212,16 @@ static int check(const weir_channel *from, weir_channel *to)
     if (!weir_channel_is_active(from) || !weir_channel_is_active(to) || from->is_input_ended ||
         to->is_output_ended)
         return -ENOTCONN;
-    if (weir__socket_of(from)->is_relayed || weir__socket_of(to)->is_relay ||
-        !weir__socket_settle(weir__socket_of(to)) || !weir__outbound_is_empty(&to->outbound))
-        return -EBUSY;
     return 0;
+}
+
+/* A caller may try again then; so it comes after what stays as it is. */
+static int check_busy(const weir_channel *from, weir_channel *to)
+{
+    bool is_busy = weir__socket_of(from)->is_relayed || weir__socket_of(to)->is_relay ||
+                   !weir__socket_settle(weir__socket_of(to)) ||
+                   !weir__outbound_is_empty(&to->outbound);
+    return is_busy ? -EBUSY : 0;
 }
 
 static int start(weir_channel *from, weir_channel *to, weir_promise *promise)
@@ -257,6 +263,8 @@ void weir_relay(weir_channel *from, weir_channel *to, weir_promise *promise)
     int code = check(from, to);
     if (code == 0 && (code = check_handlers(from, &error)) == 0)
         code = check_handlers(to, &error);
+    if (code == 0)
+        code = check_busy(from, to);
     if (code == 0)
         code = start(from, to, promise);
     if (error.code < 0 && promise != NULL)

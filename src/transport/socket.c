@@ -29,12 +29,19 @@ weir_socket_extras *weir__socket_need_extras(weir_socket *self)
 
 /* Coming to a loop, and leaving it ------------------------------------------------------------- */
 
+static void describe(const weir_io_file *file, const weir_stack *stack, weir_subject *subject)
+{
+    weir__channel_describe(&WEIR_CONTAINER(file, weir_socket, file)->channel, stack, subject);
+}
+
 int weir__socket_attach(weir_channel *channel)
 {
     weir_socket *self = weir__socket_of(channel);
     weir_io *io = weir__socket_io(self);
     int code = io->type->attach(io, &self->file, self->fd);
     self->is_attached = code == 0;
+    self->file.is_described = code == 0;
+    io->describe = describe;
     return code;
 }
 

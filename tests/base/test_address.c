@@ -463,6 +463,18 @@ static void unix_goes_in_and_out(void **state)
     assert_string_equal(text_of(&only_looks), "unix:\\x40tmp/x");
 }
 
+static void unix_path_of_one_byte_is_a_path(void **state)
+{
+    (void)state;
+    struct sockaddr_un un = { .sun_family = AF_UNIX, .sun_path = "a" };
+    weir_address path = parsed("unix:a");
+    for (size_t end = 1; end <= sizeof un.sun_path; end++) {
+        weir_address address = taken(&un, PATH_AT + end);
+        assert_string_equal(text_of(&address), "unix:a");
+        assert_true(weir_address_equal(&address, &path));
+    }
+}
+
 static void abstract_names_go_in_and_out(void **state)
 {
     (void)state;
@@ -883,6 +895,7 @@ int main(void)
         weir_case(ipv4_goes_in_and_out),
         weir_case(ipv6_goes_in_and_out),
         weir_case(unix_goes_in_and_out),
+        weir_case(unix_path_of_one_byte_is_a_path),
         weir_case(abstract_names_go_in_and_out),
         weir_case(an_unnamed_socket_has_the_family_only),
         weir_case(the_longest_path_of_a_peer_is_taken),

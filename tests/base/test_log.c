@@ -386,8 +386,7 @@ static void stay_inside(void *arg, weir_log_level level, const char *origin, con
     (void)line;
     slow_sink *self = arg;
     atomic_store(&self->entered, true);
-    while (!atomic_load(&self->may_leave))
-        sched_yield();
+    WAIT_FOR(atomic_load(&self->may_leave));
     atomic_store(&self->left, true);
 }
 
@@ -415,14 +414,11 @@ static void set_waits_for_the_sink_that_runs(void **state)
     pthread_t logger, setter;
     assert_int_equal(weir_log_set(WEIR_LOG_ERROR, stay_inside, &sink), 0);
     assert_int_equal(pthread_create(&logger, NULL, log_once, NULL), 0);
-    while (!atomic_load(&sink.entered))
-        sched_yield();
+    WAIT_FOR(atomic_load(&sink.entered));
     assert_int_equal(pthread_create(&setter, NULL, replace_sink, &sink), 0);
     /* It is inside the call now, or wrongly back from it already. */
-    while (atomic_load(&sink.setter_tid) == 0)
-        sched_yield();
-    while (!is_asleep(atomic_load(&sink.setter_tid)) && !atomic_load(&sink.is_set))
-        sched_yield();
+    WAIT_FOR(atomic_load(&sink.setter_tid) != 0);
+    WAIT_FOR(is_asleep(atomic_load(&sink.setter_tid)) || atomic_load(&sink.is_set));
     atomic_store(&sink.may_leave, true);
     pthread_join(setter, NULL);
     pthread_join(logger, NULL);

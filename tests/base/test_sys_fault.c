@@ -412,6 +412,11 @@ static int do_pread(bench *b)
     return sys->pread(sys, b->file, b->bytes, sizeof b->bytes, 0);
 }
 
+static int do_pread_cached(bench *b)
+{
+    return sys->pread_cached(sys, b->file, b->bytes, sizeof b->bytes, 0);
+}
+
 static int do_sendfile(bench *b)
 {
     return sys->sendfile(sys, b->pair[1], b->file, 0, 3);
@@ -507,6 +512,7 @@ static const struct {
     { "lstat", do_lstat, was_measured, 0 },
     { "unlink", do_unlink, is_unlinked, 0 },
     { "pread", do_pread, bytes_were_written, 16 },
+    { "pread_cached", do_pread_cached, bytes_were_written, 16 },
     { "sendfile", do_sendfile, was_written, 3 },
     { "pipe2", do_pipe, a_descriptor_was_made, 0 },
     { "splice", do_splice, was_written, 3 },

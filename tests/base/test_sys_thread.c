@@ -2,7 +2,6 @@
 /* Threads and chance from the system call seam. */
 #include "sockets.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,8 +25,7 @@ static void *run(void *arg)
         pthread_attr_destroy(&attributes);
     }
     atomic_store(&self->tid, (int)gettid());
-    while (!atomic_load(&self->may_end))
-        sched_yield();
+    WAIT_FOR(atomic_load(&self->may_end));
     return self;
 }
 
@@ -51,8 +49,7 @@ static runner run_thread(const char *name, size_t stack_bytes, char comm[32])
     memset(&other, 0, sizeof other);
     weir_thread_config config = { .name = name, .stack_bytes = stack_bytes, .cpu = -1 };
     assert_int_equal(sys->thread_create(sys, &thread, &config, run, &other), 0);
-    while (atomic_load(&other.tid) == 0)
-        sched_yield();
+    WAIT_FOR(atomic_load(&other.tid) != 0);
     read_comm(atomic_load(&other.tid), comm);
     atomic_store(&other.may_end, true);
     assert_int_equal(pthread_join(thread, &result), 0);

@@ -5,7 +5,6 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -79,8 +78,7 @@ static void *wake_sleeper(void *arg)
 {
     const waker *self = arg;
     const uint64_t one = 1;
-    while (!is_asleep(self->sleeper_tid))
-        sched_yield();
+    WAIT_FOR(is_asleep(self->sleeper_tid));
     if (write(self->event, &one, sizeof one) != sizeof one)
         return arg;
     return NULL;

@@ -33,10 +33,7 @@ static inline weir_group *open_loops(const backend *on)
 static inline void wait_until_idle(weir_group *group)
 {
     size_t active, idle;
-    do {
-        sched_yield();
-        weir_group_get_channels(group, &active, &idle);
-    } while (active > 0);
+    WAIT_FOR((weir_group_get_channels(group, &active, &idle), active == 0));
 }
 
 /* Driven by the test, with a time of its own. */

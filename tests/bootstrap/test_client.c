@@ -570,8 +570,8 @@ static void slow_one_may_still_win(void **state)
     assert_int_equal(sockets_of(&it), 2);
     close(accept_one(
         &it.runners[0])); /* there is room again: the kernel tries once more within seconds */
-    while (!weir_future_is_done(weir_promise_future(it.promise)))
-        weir_loop_run_once(weir_group_loop_at(it.group, 0), WEIR_MS(10));
+    WAIT_FOR_STEPPING(weir_future_is_done(weir_promise_future(it.promise)),
+                      weir_loop_run_once(weir_group_loop_at(it.group, 0), WEIR_MS(10)));
     step_all(it.group);
     expect_winner(&it, 0);
     close_race(&it);
@@ -604,8 +604,8 @@ static void late_refusal_is_followed_at_once(void **state)
 static void refuse_now(race *self, peer *runner, const peer *next)
 {
     shutdown(runner->fd, SHUT_RDWR);
-    while (!has_waiting(next))
-        weir_loop_run_once(weir_group_loop_at(self->group, 0), WEIR_MS(10));
+    WAIT_FOR_STEPPING(has_waiting(next),
+                      weir_loop_run_once(weir_group_loop_at(self->group, 0), WEIR_MS(10)));
     step_all(self->group);
 }
 
@@ -636,8 +636,8 @@ static void time_begins_with_each_attempt(void **state)
     pass_ms(&it, 100);
     shutdown(it.runners[0].fd, SHUT_RDWR);
     uint64_t before = loop_completions(&it);
-    while (loop_completions(&it) == before)
-        weir_loop_run_once(weir_group_loop_at(it.group, 0), WEIR_MS(10));
+    WAIT_FOR_STEPPING(loop_completions(&it) != before,
+                      weir_loop_run_once(weir_group_loop_at(it.group, 0), WEIR_MS(10)));
     step_all(it.group);
     pass_ms(&it, 249);
     assert_int_equal(sockets_of(&it), 1);
@@ -789,7 +789,7 @@ static void one_after_another_when_there_is_room_for_one(void **state)
     names some = NAMES(list);
     weir_client_config config = { .group = group, .resolver = &some.base };
     config.stagger_ms = 1;
-    config.connect_timeout_ms = 4000;
+    config.connect_timeout_ms = 600;
     weir_channel *channel = NULL;
     assert_int_equal(weir_client_connect(&channel, &config, "example.org:80", NULL), 0);
     assert_true(has_waiting(&quick));
@@ -806,7 +806,7 @@ static void one_after_another_when_there_is_room_for_one(void **state)
              "cannot connect to example.org:80 (%s: Connection timed out; %s: Connection refused; "
              "%s: Connection timed out)",
              slow.text, refusing.text, last.text);
-    config.connect_timeout_ms = 3000;
+    config.connect_timeout_ms = 500;
     weir_error error;
     assert_int_equal(weir_client_connect(&channel, &config, "example.org:80", &error), -ETIMEDOUT);
     assert_string_equal(error.message, message);
@@ -1057,6 +1057,16 @@ static void options_that_do_not_fit_fail(void **state)
     }
 }
 
+static void expect_failed_init(const weir_client_config *config, peer *to, int code)
+{
+    weir_channel *channel = NULL;
+    weir_error error;
+    assert_int_equal(weir_client_connect(&channel, config, to->text, &error), code);
+    assert_null(channel);
+    assert_non_null(strstr(error.message, to->text));
+    expect_end(accept_one(to));
+}
+
 static void init_that_fails_closes(void **state)
 {
     (void)state;
@@ -1066,13 +1076,37 @@ static void init_that_fails_closes(void **state)
         peer to = answering_peer("127.0.0.1:0");
         record seen = { .init_code = -EDOM };
         weir_client_config config = { .group = group, .init = record_init, .arg = &seen };
-        weir_channel *channel = NULL;
-        weir_error error;
-        int code = weir_client_connect(&channel, &config, to.text, &error);
-        assert_int_equal(code, -EDOM);
-        assert_null(channel);
-        assert_non_null(strstr(error.message, to.text));
-        expect_end(accept_one(&to));
+        expect_failed_init(&config, &to, -EDOM);
+        assert_int_equal(atomic_load(&seen.inits), 1);
+        assert_int_equal(atomic_load(&seen.actives), 0);
+        close_peer(&to);
+        end_group(group);
+    }
+}
+
+static void unwilling_added(weir_ctx *ctx)
+{
+    weir_ctx_fail(ctx, -EPROTO, "cannot be added");
+}
+
+static const weir_handler_type unwilling_type = { .name = "unwilling", .added = unwilling_added };
+
+static void add_unwilling(record *self, weir_channel *channel)
+{
+    (void)self;
+    weir_pipeline_add_last(weir_channel_pipeline(channel), "filter", &unwilling_type, NULL);
+}
+
+static void failed_add_in_init_fails_the_connect(void **state)
+{
+    (void)state;
+    FOR_EACH_BACKEND(on)
+    {
+        weir_group *group = open_loops(on);
+        peer to = answering_peer("127.0.0.1:0");
+        record seen = { .in_init = add_unwilling };
+        weir_client_config config = { .group = group, .init = record_init, .arg = &seen };
+        expect_failed_init(&config, &to, -EPROTO);
         assert_int_equal(atomic_load(&seen.inits), 1);
         assert_int_equal(atomic_load(&seen.actives), 0);
         close_peer(&to);
@@ -1127,6 +1161,58 @@ static void time_within_the_process_is_limited(void **state)
     weir_server_release(server);
     end_group(group);
     end_group(busy);
+}
+
+static uint64_t channels_on(weir_executor *executor)
+{
+    weir_executor_stats stats;
+    weir_executor_get_stats(executor, &stats);
+    return stats.channels;
+}
+
+static int move_to_the_other_loop(weir_channel *channel, void *arg)
+{
+    weir_executor *here = weir_executor_current();
+    bool is_first = here == weir_group_at(arg, 0);
+    weir_channel_move(channel, weir_group_at(arg, is_first ? 1 : 0), NULL);
+    return 0;
+}
+
+/* Its connector stays on the loop that it was started on. */
+static void client_may_move_before_it_is_connected(void **state)
+{
+    (void)state;
+    weir_group *group = NULL, *busy = open_loops(&backends[0]);
+    assert_int_equal(weir_group_new(&group, &(weir_group_config){ .count = 2 }, NULL), 0);
+    peer to = answering_peer("127.0.0.1:0");
+    weir_server *server = NULL;
+    const weir_server_config listens = { .workers = busy, .init_child = serve_nothing };
+    assert_int_equal(weir_server_listen(&server, &listens, "local:moves", NULL), 0);
+    for (int i = 0; i < 50; i++) {
+        const char *text = i % 2 ? to.text : "local:moves";
+        weir_promise *promise = weir_promise_new(NULL);
+        weir_client_config config = { .group = group, .init = move_to_the_other_loop };
+        config.arg = group;
+        config.loop = weir_executor_loop(weir_group_at(group, 0));
+        blocker hold;
+        block(&hold, weir_group_at(busy, 0)); /* it moves before it is accepted */
+        assert_int_equal(weir_client_start(&config, text, promise, NULL), 0);
+        if (i % 4 == 0)
+            WAIT_FOR(channels_on(weir_group_at(group, 1)) > 0);
+        unblock(&hold);
+        assert_int_equal(weir_future_await(weir_promise_future(promise)), 0);
+        weir_channel *channel = weir_future_value(weir_promise_future(promise));
+        WAIT_FOR(weir_channel_loop(channel) == weir_executor_loop(weir_group_at(group, 1)));
+        WAIT_FOR(channels_on(weir_group_at(group, 0)) == 0);
+        weir_channel_close(channel, NULL);
+        weir_future_await(weir_channel_closed(channel));
+        weir_promise_release(promise);
+    }
+    weir_server_close(server, NULL);
+    weir_server_release(server);
+    end_group(group);
+    end_group(busy);
+    close_peer(&to);
 }
 
 static void local_address_is_bound(void **state)
@@ -1780,8 +1866,10 @@ int main(void)
         weir_case(options_are_set_before_connecting),
         weir_case(options_that_do_not_fit_fail),
         weir_case(init_that_fails_closes),
+        weir_case(failed_add_in_init_fails_the_connect),
         weir_case(init_that_fails_within_the_process_is_told),
         weir_case(time_within_the_process_is_limited),
+        weir_case(client_may_move_before_it_is_connected),
         weir_case(local_address_is_bound),
         weir_case(local_path_goes_with_the_channel),
         weir_case(second_waits_for_the_local_port),

@@ -124,6 +124,7 @@ static void what_is_wrong_is_said(void **state)
         { { .client = client, .max_pending = -2 }, "max_pending is -2" },
         { { .client = client, .acquire_timeout_ms = -3 }, "acquire_timeout_ms is -3" },
         { { .client = client, .idle_timeout_ms = -4 }, "idle_timeout_ms is -4" },
+        { { .client = client, .finish_timeout_ms = -6 }, "finish_timeout_ms is -6" },
         { { .client = { .group = group, .stagger_ms = -5 } }, "stagger_ms is -5" },
     };
     weir_connection_pool *pool = NULL;
@@ -412,7 +413,7 @@ static void limits_hold_everywhere(void **state)
     FOR_EACH_BACKEND(on)
     {
         setting it = open_setting(on,
-                                  POOL(.max = 1, .acquire_timeout_ms = 500, .idle_timeout_ms = 20));
+                                  POOL(.max = 1, .acquire_timeout_ms = 60, .idle_timeout_ms = 20));
         weir_channel *channel = borrow(it.pool);
         expect_failure(acquire(it.pool), -ETIMEDOUT);
         give_back(it.pool, channel);
@@ -558,6 +559,298 @@ static void closed_one_is_not_lent_again(void **state)
         }
         assert_int_equal(stats(it.pool).created, 101);
         close_setting(&it);
+    }
+}
+
+static void finish_it(weir_channel *channel)
+{
+    weir_channel_finish(channel, NULL);
+}
+
+static void shut_it_down(weir_channel *channel)
+{
+    weir_channel_shutdown(channel, NULL);
+}
+
+static void leave_a_write(weir_channel *channel)
+{
+    weir_channel_write(channel, weir_buf_msg(weir_buf_from("later", 5)), NULL);
+}
+
+static void stop_reading(weir_channel *channel)
+{
+    weir_channel_set_option(channel, WEIR_OPTION_AUTO_READ, 0, NULL);
+}
+
+static void pause_reading(weir_channel *channel)
+{
+    weir_channel_set_readable(channel, 1, false);
+}
+
+static void forbid_writing(weir_channel *channel)
+{
+    weir_channel_set_writable(channel, 1, false);
+}
+
+/* Given back in a state that its next borrower could not use: it is sent to its end instead. */
+static void used_up_connection_is_not_lent_again(void **state)
+{
+    static void (*const acts[])(weir_channel * channel) = {
+        finish_it, shut_it_down, leave_a_write, stop_reading, pause_reading, forbid_writing,
+    };
+    (void)state;
+    /* One that does not read closes only when it has lingered. */
+    static const weir_option_value linger = { WEIR_OPTION_LINGER_MS, 20 };
+    FOR_EACH_BACKEND(on)
+    {
+        for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+            setting it = open_setting(
+                on, POOL(.max = 2, .client.options = &linger, .client.option_count = 1));
+            weir_channel *channel = borrow(it.pool);
+            int fd = accept_one(&it.to);
+            acts[i](channel);
+            assert_int_equal(weir_connection_pool_give_back(it.pool, channel), 0);
+            weir_channel *next = borrow(it.pool);
+            assert_ptr_not_equal(next, channel);
+            assert_false(weir_channel_is_output_closed(next));
+            char text[5];
+            if (acts[i] == leave_a_write)
+                assert_int_equal(recv(fd, text, sizeof text, MSG_WAITALL), sizeof text);
+            expect_end(fd);
+            weir_channel_release(channel);
+            give_back(it.pool, next);
+            close_setting(&it);
+        }
+    }
+}
+
+/* Peers that do not read ----------------------------------------------------------------------- */
+
+enum { OUTPUT_BYTES = 8 << 20 }; /* of which the kernel takes a fraction */
+
+static const weir_option_value small_buffer = { WEIR_OPTION_SEND_BUFFER_BYTES, 4096 };
+
+/* The peer's receive buffer is fixed, and so is the number of bytes it takes without reading. */
+static void limit_receive_buffer(const peer *to)
+{
+    int bytes = 65536;
+    assert_int_equal(setsockopt(to->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes), 0);
+}
+
+static weir_connection_pool_config stalling(int finish_timeout_ms)
+{
+    return POOL(.max = 1, .finish_timeout_ms = finish_timeout_ms, .client.options = &small_buffer,
+                .client.option_count = 1);
+}
+
+/* Borrows a connection and returns it with output left; returns the peer's descriptor. */
+static int return_with_output(weir_connection_pool *pool, const peer *to)
+{
+    limit_receive_buffer(to);
+    weir_channel *channel = borrow(pool);
+    int fd = accept_one(to);
+    weir_buf *output = weir_buf_new(OUTPUT_BYTES);
+    assert_non_null(output);
+    assert_int_equal(weir_buf_write_fill(output, 'x', OUTPUT_BYTES), 0);
+    weir_channel_write_and_flush(channel, weir_buf_msg(output), NULL);
+    give_back(pool, channel);
+    return fd;
+}
+
+static void pool_close_closes_connection_whose_peer_reads_nothing(void **state)
+{
+    (void)state;
+    FOR_EACH_BACKEND(on)
+    {
+        setting it = open_setting(on, stalling(WEIR_OFF));
+        int fd = return_with_output(it.pool, &it.to);
+        WAIT_FOR(stats(it.pool).closing == 1);
+        weir_promise *closed = weir_promise_new(NULL);
+        weir_connection_pool_close(it.pool, closed);
+        WAIT_FOR(code_of(closed) == 0);
+        weir_promise_release(closed);
+        close_setting(&it);
+        close(fd);
+    }
+}
+
+static void finish_timeout_frees_place_when_peer_reads_nothing(void **state)
+{
+    (void)state;
+    FOR_EACH_BACKEND(on)
+    {
+        setting it = open_setting(on, stalling(20));
+        int fd = return_with_output(it.pool, &it.to);
+        weir_promise *next = acquire(it.pool);
+        WAIT_FOR(code_of(next) == 0);
+        give_back(it.pool, channel_of(next));
+        assert_int_equal(stats(it.pool).closed, 1);
+        close_setting(&it);
+        close(fd);
+    }
+}
+
+/* Reads up to `bytes`; how many there were before EOF. */
+static size_t receive(stage *it, int fd, size_t bytes)
+{
+    static char text[65536];
+    size_t done = 0;
+    ssize_t got = -1;
+    while (done < bytes && got != 0) {
+        size_t room = bytes - done < sizeof text ? bytes - done : sizeof text;
+        WAIT_FOR_STEPPING((got = recv(fd, text, room, MSG_DONTWAIT)) >= 0, step_all(it->group));
+        done += (size_t)got;
+    }
+    return done;
+}
+
+static void finish_timeout_spares_peer_that_reads_slowly(void **state)
+{
+    (void)state;
+    stage it;
+    open_stage(&it, stalling(1000));
+    int fd = return_with_output(it.pool, &it.to);
+    size_t received = 0;
+    pass_ms(&it, 999);
+    while (received < OUTPUT_BYTES) {
+        assert_int_equal(stats(it.pool).closing, 1);
+        received += receive(&it, fd, 1 << 20);
+        pass_ms(&it, 1000);
+    }
+    assert_int_equal(received, OUTPUT_BYTES);
+    assert_int_equal(receive(&it, fd, 1), 0);
+    close(fd);
+    WAIT_FOR_STEPPING(stats(it.pool).closed == 1, step_all(it.group));
+    /* One that has read a part, and then stops. */
+    fd = return_with_output(it.pool, &it.to);
+    step_all(it.group);
+    assert_int_equal(receive(&it, fd, 1 << 20), 1 << 20);
+    pass_ms(&it, 1000);
+    assert_int_equal(stats(it.pool).closing, 1);
+    WAIT_FOR_STEPPING(stats(it.pool).closed == 2, pass_ms(&it, 1000));
+    close(fd);
+    close_stage(&it);
+}
+
+static void finish_timeout_has_default_and_can_be_off(void **state)
+{
+    (void)state;
+    for (int is_off = 0; is_off < 2; is_off++) {
+        stage it;
+        open_stage(&it, stalling(is_off ? WEIR_OFF : 0));
+        int fd = return_with_output(it.pool, &it.to);
+        step_all(it.group);
+        pass_ms(&it, 9999);
+        assert_int_equal(stats(it.pool).closing, 1);
+        if (!is_off)
+            WAIT_FOR_STEPPING(stats(it.pool).closed == 1, pass_ms(&it, 10000));
+        pass_ms(&it, 1000000000);
+        assert_int_equal(stats(it.pool).closing, is_off);
+        close_stage(&it);
+        close(fd);
+    }
+}
+
+/* The linger option has a limit of its own, which may be longer. */
+static void finish_timeout_ends_with_the_output(void **state)
+{
+    (void)state;
+    static const weir_option_value linger = { WEIR_OPTION_LINGER_MS, 5000 };
+    stage it;
+    open_stage(&it, POOL(.max = 1, .finish_timeout_ms = 1000, .client.options = &linger,
+                         .client.option_count = 1));
+    weir_channel *channel = borrow(it.pool);
+    int fd = accept_one(&it.to);
+    leave_a_write(channel);
+    give_back(it.pool, channel);
+    step_all(it.group);
+    for (int i = 0; i < 4; i++)
+        pass_ms(&it, 1000);
+    assert_int_equal(stats(it.pool).closing, 1);
+    pass_ms(&it, 1000);
+    assert_int_equal(stats(it.pool).closed, 1);
+    close(fd);
+    close_stage(&it);
+}
+
+static void finish_timeout_holds_without_memory(void **state)
+{
+    (void)state;
+    FOR_EACH_BACKEND(on)
+    {
+        bool has_come = true;
+        for (unsigned at = 1; has_come; at++) {
+            setting it = open_setting(on, stalling(1));
+            weir_channel *channel = borrow(it.pool);
+            int fd = accept_one(&it.to);
+            weir_buf *output = weir_buf_new(OUTPUT_BYTES);
+            assert_int_equal(weir_buf_write_fill(output, 'x', OUTPUT_BYTES), 0);
+            fault_begin(NULL, at, -ENOMEM);
+            weir_channel_write_and_flush(channel, weir_buf_msg(output), NULL);
+            give_back(it.pool, channel);
+            WAIT_FOR(stats(it.pool).borrowed == 0 && stats(it.pool).closing == 0);
+            has_come = fault_end();
+            close_setting(&it);
+            close(fd);
+        }
+    }
+}
+
+/* A handler that holds the first shutdown or close, as TLS does while it waits for the peer. */
+static void hold_shutdown(weir_ctx *ctx, weir_promise *promise)
+{
+    atomic_int *requests = weir_ctx_arg(ctx);
+    if (atomic_fetch_add(requests, 1) > 0)
+        weir_ctx_shutdown(ctx, promise);
+}
+
+static void hold_close(weir_ctx *ctx, weir_promise *promise)
+{
+    atomic_int *requests = weir_ctx_arg(ctx);
+    if (atomic_fetch_add(requests, 1) > 0)
+        weir_ctx_close(ctx, promise);
+}
+
+static const weir_handler_type holder = {
+    .name = "holder",
+    .shutdown = hold_shutdown,
+    .close = hold_close,
+};
+
+static int init_holder(weir_channel *channel, void *arg)
+{
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "holder", &holder, arg);
+}
+
+static void close_it(weir_channel *channel)
+{
+    weir_channel_close(channel, NULL);
+}
+
+static void connection_whose_end_waits_in_a_handler_is_not_lent_again(void **state)
+{
+    static void (*const acts[])(weir_channel * channel) = { shut_it_down, close_it };
+    static const weir_option_value linger = { WEIR_OPTION_LINGER_MS, 20 };
+    (void)state;
+    FOR_EACH_BACKEND(on)
+    {
+        for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+            atomic_int requests = 0;
+            weir_connection_pool_config config = POOL(.max = 2, .client.options = &linger,
+                                                      .client.option_count = 1);
+            config.client.init = init_holder;
+            config.client.arg = &requests;
+            setting it = open_setting(on, config);
+            weir_channel *channel = borrow(it.pool);
+            acts[i](channel);
+            WAIT_FOR(atomic_load(&requests) == 1); /* else the next one's would be held */
+            assert_int_equal(weir_connection_pool_give_back(it.pool, channel), 0);
+            weir_channel *next = borrow(it.pool);
+            assert_ptr_not_equal(next, channel);
+            weir_channel_release(channel);
+            give_back(it.pool, next);
+            close_setting(&it);
+        }
     }
 }
 
@@ -1264,6 +1557,14 @@ int main(void)
         weir_case(one_that_ends_while_idle_leaves),
         weir_case(one_that_ends_while_lent_makes_room),
         weir_case(closed_one_is_not_lent_again),
+        weir_case(used_up_connection_is_not_lent_again),
+        weir_case(pool_close_closes_connection_whose_peer_reads_nothing),
+        weir_case(finish_timeout_frees_place_when_peer_reads_nothing),
+        weir_case(finish_timeout_spares_peer_that_reads_slowly),
+        weir_case(finish_timeout_has_default_and_can_be_off),
+        weir_case(finish_timeout_ends_with_the_output),
+        weir_case(finish_timeout_holds_without_memory),
+        weir_case(connection_whose_end_waits_in_a_handler_is_not_lent_again),
         weir_case(much_may_happen_on_the_way_back),
         weir_case(failures_are_told_to_those_who_wait),
         weir_case(who_gives_up_leaves_the_line),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Sockets that somebody else has opened: by number, and as systemd hands them over. */
+#include "bootstrap/server.h"
 #include "bootstrap/servers.h"
 
 #include <fcntl.h>
@@ -54,6 +55,27 @@ static void what_does_not_listen_is_refused_and_left_alone(void **state)
     weir_error error = { 0 };
     assert_int_equal(weir_server_listen(&self.server, &self.config, "fd:1000000", &error), -EBADF);
     assert_non_null(strstr(error.message, "1000000"));
+    close_all(&self);
+}
+
+static void descriptor_by_number_needs_memory(void **state)
+{
+    setup self;
+    char text[32];
+    prepare(&self, *state, 1, 1);
+    int listener = listening_socket(true);
+    snprintf(text, sizeof text, "fd:%d", listener);
+    int *descriptors = NULL;
+    weir_error error = { 0 };
+    fault_begin("alloc", 1, -ENOMEM);
+    assert_int_equal(weir__inherited_find(text, &descriptors, &error), -ENOMEM);
+    assert_true(fault_end());
+    assert_null(descriptors);
+    assert_int_equal(error.code, -ENOMEM);
+    snprintf(text, sizeof text, "no memory for fd:%d", listener);
+    assert_string_equal(error.message, text);
+    assert_true(fcntl(listener, F_GETFD) >= 0);
+    close(listener);
     close_all(&self);
 }
 
@@ -153,6 +175,7 @@ int main(void)
         each_backend(sockets_are_handed_over), /* first: no thread has been before the fork */
         each_backend(a_descriptor_by_number_serves),
         each_backend(what_does_not_listen_is_refused_and_left_alone),
+        each_backend(descriptor_by_number_needs_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

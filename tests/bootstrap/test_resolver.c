@@ -3,6 +3,7 @@
 #include "exec/executors.h"
 
 #include "base/sys.h"
+#include "exec/blocking_pool.h"
 
 #include <weir/resolver.h>
 #include <weir/threads.h>
@@ -158,6 +159,7 @@ typedef struct names {
     struct addrinfo hints;
     bool has_service;
     weir_executor *executor;
+    pthread_t thread;
 } names;
 
 static names service;
@@ -197,12 +199,17 @@ static int service_getaddrinfo(weir_sys *self, const char *host, const char *nam
 {
     assert_ptr_equal(self, &service.calls);
     atomic_fetch_add(&service.waiting, 1);
-    WAIT_FOR(!atomic_load(&service.is_held));
+    WAIT_FOR(!atomic_load(&service.is_held) || strcmp(host, "quick.example") == 0);
     atomic_fetch_sub(&service.waiting, 1);
+    static pthread_mutex_t lock =
+        PTHREAD_MUTEX_INITIALIZER; /* questions come from several threads */
+    pthread_mutex_lock(&lock);
     snprintf(service.host, sizeof service.host, "%s", host);
     service.hints = *hints;
     service.has_service = name != NULL;
     service.executor = weir_executor_current();
+    service.thread = pthread_self();
+    pthread_mutex_unlock(&lock);
     if (service.result == 0) {
         *list = make_answers();
         atomic_fetch_add(&service.lists, 1);
@@ -467,7 +474,8 @@ static void names_are_asked_for_once_and_in_the_background(void **state)
     assert_list(value_of(promise), "1.1.1.1:443 [::1]:443");
     assert_int_equal(atomic_load(&service.asked), 1);
     assert_string_equal(service.host, "www.example-1.org");
-    assert_ptr_equal(service.executor, weir_executor_global());
+    assert_null(service.executor);
+    assert_false(pthread_equal(service.thread, pthread_self()));
     assert_false(service.has_service);
     assert_int_equal(service.hints.ai_family, AF_UNSPEC);
     assert_int_equal(service.hints.ai_socktype, SOCK_STREAM);
@@ -588,6 +596,36 @@ static void name_service_itself_can_be_made_to_fail(void **state)
     end_group(group);
 }
 
+static unsigned lines_with_resolver(const char *value)
+{
+    weir_group *group = new_manual_group();
+    assert_int_equal(setenv("WEIR_RESOLVER", value, 1), 0);
+    harness_log_begin(WEIR_LOG_WARN);
+    weir_promise *promise = resolve(group, "localhost:80");
+    assert_int_equal(code_of(promise), 0);
+    weir_promise_release(promise);
+    end_group(group);
+    return harness_log_end();
+}
+
+static void unknown_resolver_in_the_environment_is_logged_once(void **state)
+{
+    (void)state;
+    char before[64] = "";
+    const char *set = getenv("WEIR_RESOLVER");
+    snprintf(before, sizeof before, "%s", set != NULL ? set : "");
+    static const char *const known[] = { "", "auto", "getaddrinfo" };
+    for (size_t i = 0; i < COUNT(known); i++)
+        assert_int_equal(lines_with_resolver(known[i]), 0);
+    assert_int_equal(lines_with_resolver("getadrinfo"), 1);
+    assert_true(harness_log_has("WEIR_RESOLVER is 'getadrinfo' in the environment, but there are "
+                                "only auto and getaddrinfo"));
+    assert_int_equal(lines_with_resolver("getadrinfo"), 0);
+    assert_int_equal(lines_with_resolver("another"), 0);
+    assert_int_equal(set != NULL ? setenv("WEIR_RESOLVER", before, 1) : unsetenv("WEIR_RESOLVER"),
+                     0);
+}
+
 /* Manual groups ------------------------------------------------------------------------------ */
 
 static void manual_group_asks_when_it_is_stepped(void **state)
@@ -670,7 +708,7 @@ static void cancelled_while_asked_drops_the_answer(void **state)
         assert_int_equal(weir_future_cancel(weir_promise_future(promise)), 0);
         assert_int_equal(code_of(promise), -ECANCELED);
         atomic_store(&service.is_held, false);
-        settle(weir_executor_global());
+        assert_int_equal(weir_executor_global_wait_idle(30000000000), 0);
         assert_int_equal(atomic_load(&service.asked), i + 1);
         assert_int_equal(code_of(promise), -ECANCELED);
         assert_null(value_of(promise));
@@ -723,7 +761,7 @@ static void group_may_be_freed_while_the_name_service_is_asked(void **state)
     for (size_t i = 0; i < COUNT(results); i++) {
         weir_group *group = with_service(new_group_of(1), "1.1.1.1:0");
         service.result = results[i];
-        hearer h = { .listener = { .done = hear } };
+        hearer h = { .listener = { .dropped = hear } }; /* its executor is gone by then */
         weir_promise *promise = weir_promise_new(weir_group_at(group, 0));
         weir_future_listen(weir_promise_future(promise), &h.listener);
         atomic_store(&service.is_held, true);
@@ -735,9 +773,64 @@ static void group_may_be_freed_while_the_name_service_is_asked(void **state)
         atomic_store(&service.is_held, false);
         WAIT_FOR(atomic_load(&h.calls) == 1);
         assert_int_equal(h.code, results[i] == 0 ? 0 : WEIR_ENAMESERVICE);
-        assert_ptr_equal(h.where, weir_executor_global());
+        assert_null(h.where);
         wait_for_background();
     }
+}
+
+static void slow_names_do_not_delay_another(void **state)
+{
+    (void)state;
+    weir_group *group = with_service(new_group_of(1), "1.1.1.1:0");
+    weir_promise *slow[4];
+    atomic_store(&service.is_held, true);
+    for (int i = 0; i < 4; i++) {
+        slow[i] = weir_promise_new(NULL);
+        assert_int_equal(weir_resolve(group, NULL, "slow.example:80", slow[i], NULL), 0);
+    }
+    WAIT_FOR(atomic_load(&service.waiting) == 4);
+    weir_promise *quick = resolve(group, "quick.example:80");
+    assert_list(value_of(quick), "1.1.1.1:80");
+    weir_promise_release(quick);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(code_of(slow[i]), -EINPROGRESS);
+    atomic_store(&service.is_held, false);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(weir_future_await(weir_promise_future(slow[i])), 0);
+        weir_promise_release(slow[i]);
+    }
+    end_group(group);
+    wait_for_background();
+}
+
+/* So many threads there are, and no more; the others wait, and one that fails to start costs
+ * nothing while there is another. */
+static void lookups_run_on_a_bounded_number_of_threads(void **state)
+{
+    enum { LOOKUPS = WEIR__BLOCKING_THREADS + 8 };
+    (void)state;
+    weir_group *group = with_service(new_group_of(1), "1.1.1.1:0");
+    weir_promise *promises[LOOKUPS];
+    size_t threads = count_entries("/proc/self/task");
+    atomic_store(&service.is_held, true);
+    for (int i = 0; i < LOOKUPS; i++) {
+        promises[i] = weir_promise_new(NULL);
+        if (i == 1)
+            harness_fail_nth("pthread_create", 1, -EAGAIN);
+        assert_int_equal(weir_resolve(group, NULL, "slow.example:80", promises[i], NULL), 0);
+        if (i == 1)
+            assert_int_equal(harness_fail_end(), 1);
+    }
+    WAIT_FOR(atomic_load(&service.waiting) == WEIR__BLOCKING_THREADS);
+    assert_int_equal(count_entries("/proc/self/task"), threads + WEIR__BLOCKING_THREADS);
+    assert_int_equal(weir_executor_global_wait_idle(1000000), -ETIMEDOUT);
+    atomic_store(&service.is_held, false);
+    for (int i = 0; i < LOOKUPS; i++) {
+        assert_int_equal(weir_future_await(weir_promise_future(promises[i])), 0);
+        weir_promise_release(promises[i]);
+    }
+    end_group(group);
+    wait_for_background();
 }
 
 /* Resolvers of the user's own ---------------------------------------------------------------- */
@@ -922,6 +1015,7 @@ int main(void)
         weir_case(failures_say_which),
         weir_case(only_odd_answers_are_none),
         weir_case(name_service_itself_can_be_made_to_fail),
+        weir_case(unknown_resolver_in_the_environment_is_logged_once),
         weir_case(manual_group_asks_when_it_is_stepped),
         weir_case(freeing_a_manual_group_cancels_what_was_not_asked),
         weir_case(cancelled_before_its_turn_is_not_asked_for),
@@ -929,6 +1023,8 @@ int main(void)
         weir_case(cancelled_while_asked_drops_the_answer),
         weir_case(listeners_run_where_the_promise_is_bound_to),
         weir_case(group_may_be_freed_while_the_name_service_is_asked),
+        weir_case(slow_names_do_not_delay_another),
+        weir_case(lookups_run_on_a_bounded_number_of_threads),
         weir_case(another_resolver_is_asked_instead),
         weir_case(refusal_of_another_resolver_is_told),
         weir_case(address_needs_memory),

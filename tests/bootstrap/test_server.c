@@ -102,6 +102,35 @@ static void s127_an_init_child_that_fails_closes_the_one(void **state)
     close_all(&self);
 }
 
+static void unwilling_added(weir_ctx *ctx)
+{
+    weir_ctx_fail(ctx, -EPROTO, "cannot be added");
+}
+
+static const weir_handler_type unwilling_type = { .name = "unwilling", .added = unwilling_added };
+
+static int init_ignoring_a_failure(weir_channel *child, void *arg)
+{
+    weir_pipeline_add_last(weir_channel_pipeline(child), "filter", &unwilling_type, NULL);
+    return init_echo(child, arg);
+}
+
+/* A child is never served without a handler that its initializer has asked for. */
+static void failed_add_in_init_child_closes_though_it_returns_0(void **state)
+{
+    setup self;
+    prepare(&self, *state, 1, 1);
+    self.config.init_child = init_ignoring_a_failure;
+    listen_on(&self, EVERYWHERE);
+    int fd = dial(self.server);
+    hear_end(fd);
+    close(fd);
+    assert_int_equal(atomic_load(&self.seen.child_inits), 1);
+    assert_int_equal(atomic_load(&self.seen.actives), 0);
+    WAIT_FOR(server_stats(self.server).connections == 0);
+    close_all(&self);
+}
+
 static int init_names(weir_channel *child, void *arg)
 {
     inspector *self = arg;
@@ -337,6 +366,98 @@ static void no_more_connections_than_allowed(void **state)
     close_all(&self);
 }
 
+static void connect_locally(weir_group *group, weir_promise *promise)
+{
+    const weir_client_config config = { .group = group };
+    assert_int_equal(weir_client_start(&config, "local:limited", promise, NULL), 0);
+}
+
+/* The same within the process. */
+static void max_connections_limits_local_connections(void **state)
+{
+    setup self;
+    weir_promise *clients[6];
+    weir_group *group = loops_of(&backends[0], 2);
+    prepare(&self, *state, 1, 2);
+    self.config.max_connections = 3;
+    listen_on(&self, "local:limited");
+    for (int i = 0; i < 6; i++)
+        connect_locally(group, clients[i] = new_promise());
+    WAIT_FOR(server_stats(self.server).accepted == 3);
+    WAIT_FOR(server_stats(self.server).limited >= 1);
+    for (int closed = 0; closed < 6; closed++) {
+        int open = 0;
+        for (int i = 0; i < 6 && open == 0; i++) {
+            weir_channel *channel = clients[i] != NULL && !is_pending(clients[i])
+                                        ? weir_future_value(weir_promise_future(clients[i]))
+                                        : NULL;
+            if (channel == NULL)
+                continue;
+            open++;
+            assert_true(server_stats(self.server).accepted <= (uint64_t)(closed + 3));
+            assert_true(server_stats(self.server).connections <= 3);
+            weir_channel_close(channel, NULL);
+            weir_promise_release(clients[i]);
+            clients[i] = NULL;
+        }
+        if (open == 0)
+            closed--; /* the next one has not been accepted yet */
+    }
+    WAIT_FOR(server_stats(self.server).connections == 0);
+    assert_int_equal(server_stats(self.server).accepted, 6);
+    assert_int_equal(server_stats(self.server).failed, 0);
+    close_all(&self);
+    end_group(group);
+}
+
+/* Starts all loops but that of this name. */
+static int start_all_but_one(void *start_arg, const char *name, weir_thread_fn body, void *arg)
+{
+    starter *self = start_arg;
+    if (strcmp(name, "lame-1") == 0) {
+        atomic_fetch_add(&self->calls, 1);
+        return -EAGAIN;
+    }
+    return starter_start(self, name, body, arg);
+}
+
+static void loop_without_a_thread_is_passed_over_and_logged_once(void **state)
+{
+    setup self;
+    (void)state;
+    starter start = { 0 };
+    prepare(&self, &backends[0], 1, 1);
+    end_group(self.workers);
+    weir_group_config config = { .loops = 3, .name = "lame", .watchdog_ms = WEIR_OFF };
+    config.io = WEIR_IO_EPOLL;
+    config.start = start_all_but_one;
+    config.start_arg = &start;
+    self.workers = self.config.workers = open_group(&config);
+    listen_on(&self, EVERYWHERE);
+    harness_log_begin(WEIR_LOG_WARN);
+    for (int i = 0; i < 9; i++) {
+        int fd = dial(self.server);
+        talk(fd);
+        close(fd);
+    }
+    assert_int_equal(harness_log_end(), 1);
+    assert_true(harness_log_has("cannot run: Resource temporarily unavailable"));
+    WAIT_FOR(server_stats(self.server).connections == 0);
+    /* A client finds a loop that runs as well. */
+    for (int i = 0; i < 3; i++) {
+        weir_channel *channel = NULL;
+        char text[WEIR_ADDRESS_TEXT_MAX];
+        weir_address address = address_of_server(self.server);
+        weir_address_text(&address, text, sizeof text);
+        const weir_client_config client = { .group = self.workers };
+        assert_int_equal(weir_client_connect(&channel, &client, text, NULL), 0);
+        weir_channel_close(channel, NULL);
+        weir_channel_release(channel);
+    }
+    close_all(&self);
+    starter_join(&start);
+}
+
 /* They were never accepted, and hear that. */
 static void a_listener_closes_with_a_thousand_in_its_backlog(void **state)
 {
@@ -394,6 +515,23 @@ static bool is_served(const weir_server *server)
     return got == 5;
 }
 
+/* Of a listener that is there, and of one that is gone. */
+static void failed_accepts_are_counted(void **state)
+{
+    setup self;
+    open_server(&self, *state, 1, 1);
+    for (uint64_t failed = 1; failed <= 3; failed++) {
+        fault_begin("accept4", 1, -ECONNABORTED);
+        WAIT_FOR(is_served(self.server) && atomic_load(&the_fault.seen) >= 1);
+        fault_end();
+        assert_int_equal(server_stats(self.server).failed, failed);
+    }
+    assert_int_equal(close_server(self.server), 0);
+    WAIT_FOR(server_stats(self.server).connections == 0);
+    assert_int_equal(server_stats(self.server).failed, 3);
+    close_all(&self);
+}
+
 /* What runs out costs those who come just then, and nobody afterwards. */
 static void faults_while_it_serves_cost_one_connection(void **state)
 {
@@ -442,8 +580,7 @@ static void server_and_clients_in_one_thread(void **state)
         fds[i] = dial(self.server);
         say(fds[i], "hello");
     }
-    while (atomic_load(&self.seen.reads) < 5)
-        weir_group_step(self.boss);
+    WAIT_FOR_STEPPING(atomic_load(&self.seen.reads) >= 5, weir_group_step(self.boss));
     weir_group_step(self.boss);
     for (int i = 0; i < 5; i++)
         hear(fds[i], "hello");
@@ -476,8 +613,7 @@ static void a_drain_runs_on_the_clock_of_its_group(void **state)
     listen_on(&self, EVERYWHERE);
     int fd = dial(self.server);
     say(fd, "hello");
-    while (atomic_load(&self.seen.reads) < 1)
-        weir_group_step(self.boss);
+    WAIT_FOR_STEPPING(atomic_load(&self.seen.reads) >= 1, weir_group_step(self.boss));
     weir_promise *promise = new_promise();
     weir_server_drain(self.server, 3600000, promise);
     assert_int_equal(end_of(promise), 0); /* an hour later */
@@ -492,6 +628,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         each_backend(s126_listeners_and_children_have_their_own_settings),
         each_backend(s127_an_init_child_that_fails_closes_the_one),
+        each_backend(failed_add_in_init_child_closes_though_it_returns_0),
         each_backend(s128_the_acceptor_comes_after_the_handlers_of_the_user),
         each_backend(s129_without_workers_connections_are_closed),
         each_backend(s130_the_backlog_gets_to_the_kernel),
@@ -500,8 +637,12 @@ int main(void)
         each_backend(s121_a_loop_that_has_ended_closes_the_socket),
         each_backend(loops_end_beside_a_handler_that_finishes_elsewhere),
         each_backend(no_more_connections_than_allowed),
+        each_backend(max_connections_limits_local_connections),
+        epoll_only(loop_without_a_thread_is_passed_over_and_logged_once),
         each_backend(a_listener_closes_with_a_thousand_in_its_backlog),
         epoll_only(statistics_of_nothing_are_zero),
+        server_case(failed_accepts_are_counted, 0),
+        server_case(failed_accepts_are_counted, 1),
         each_backend(faults_while_it_serves_cost_one_connection),
         epoll_only(server_and_clients_in_one_thread),
         epoll_only(a_drain_runs_on_the_clock_of_its_group),

@@ -754,6 +754,28 @@ static void every_system_call_may_fail(void **state)
         start_with_every_fault(*state, cases[i].call, cases[i].code);
 }
 
+/* -EPERM is -1: the smallest code there is. */
+static void socket_that_is_not_permitted_fails_the_start_with_the_address(void **state)
+{
+    static const int codes[] = { -EPERM, -EMFILE, -EAFNOSUPPORT };
+    setup self;
+    prepare(&self, *state, 1, 1);
+    for (size_t i = 0; i < COUNT(codes); i++) {
+        weir_error error = { 0 };
+        char message[128];
+        fault_begin("socket", 1, codes[i]);
+        assert_int_equal(weir_server_listen(&self.server, &self.config, "127.0.0.1:0", &error),
+                         codes[i]);
+        assert_true(fault_end());
+        assert_null(self.server);
+        assert_int_equal(error.code, codes[i]);
+        snprintf(message, sizeof message, "cannot listen on 127.0.0.1:0: %s",
+                 weir_error_text(codes[i]));
+        assert_string_equal(error.message, message);
+    }
+    close_all(&self);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -761,6 +783,7 @@ int main(void)
         each_backend(a_loop_for_each_channel_cannot_be_kept),
         each_backend(the_config_is_copied),
         each_backend(every_form_of_address_serves),
+        each_backend(socket_that_is_not_permitted_fails_the_start_with_the_address),
         epoll_only(local_addresses_serve),
         each_backend(addresses_that_are_none_are_told_at_once),
         each_backend(s125_an_address_in_use_fails_with_its_name),

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -1102,8 +1101,7 @@ static void part_was_just_released_elsewhere(void **state)
         pthread_t thread;
         assert_non_null(weir_buf_retain(part));
         assert_int_equal(pthread_create(&thread, NULL, release_it, part), 0);
-        while (weir_msg_refs(weir_buf_msg(part)) != 1)
-            sched_yield();
+        WAIT_FOR(weir_msg_refs(weir_buf_msg(part)) == 1);
         assert_int_equal(weir_buf_composite_add(composite, part), 0);
         assert_pieces(composite, "part");
         assert_int_equal(weir_buf_release(composite), 1);

@@ -258,6 +258,20 @@ static inline int spy_init(weir_channel *channel, void *entries)
     return spy_add_entries(weir_channel_pipeline(channel), entries);
 }
 
+static inline void fail_eio(weir_ctx *ctx)
+{
+    weir_ctx_fail(ctx, -EIO, "input or output %d", 5);
+}
+
+/* One executor, for handlers that are offloaded to it. */
+static inline weir_group *open_executors(bool is_manual)
+{
+    weir_group *group = NULL;
+    weir_group_config config = { .count = 1, .is_manual = is_manual, .watchdog_ms = WEIR_OFF };
+    assert_int_equal(weir_group_new_executors(&group, &config, NULL), 0);
+    return group;
+}
+
 /* A channel that is active, with these handlers; what they saw until then is forgotten. */
 static inline weir_embedded *spy_open(spy_entry *entries)
 {

@@ -14,13 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Waits for something that another thread brings about; a run that hangs here has failed. */
-#define WAIT_FOR(condition)                                                                        \
-    do {                                                                                           \
-        while (!(condition))                                                                       \
-            sched_yield();                                                                         \
-    } while (0)
-
 /* Words, in the order in which things happened. Any thread. */
 typedef struct story {
     pthread_mutex_t lock;

@@ -66,7 +66,7 @@ static void the_end_is_told_in_order(void **state)
     story_is(&to, "added registered active");
     call_with_ear(weir_channel_close, channel, &close, &to, "close");
     weir_embedded_run(e);
-    story_is(&to, "close=ok closed=ok inactive unregistered removed");
+    story_is(&to, "inactive unregistered removed close=ok closed=ok");
     weir_embedded_free(e);
     story_is(&to, "");
 }

@@ -371,6 +371,84 @@ static void that_input_is_closed_can_be_asked(void **state)
     }
 }
 
+/* A handler that notes, when it is added, whether EOF has passed its place. */
+typedef struct latecomer {
+    weir_ctx *ctx;
+    bool was_closed, has_event;
+} latecomer;
+
+static void late_added(weir_ctx *ctx)
+{
+    latecomer *self = weir_ctx_arg(ctx);
+    self->ctx = ctx;
+    self->was_closed = weir_ctx_is_input_closed(ctx);
+}
+
+static void late_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    latecomer *self = weir_ctx_arg(ctx);
+    self->has_event |= event == &weir_event_input_closed;
+    assert_true(weir_ctx_is_input_closed(ctx));
+    weir_ctx_fire_event(ctx, event);
+}
+
+static const weir_handler_type late_type = { .name = "late",
+                                             .added = late_added,
+                                             .on_event = late_on_event };
+static const weir_handler_type deaf_type = { .name = "deaf", .added = late_added };
+
+static void holder_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    *(weir_ctx **)weir_ctx_arg(ctx) = ctx; /* passes it on later, as flow control does */
+    (void)event;
+}
+
+static const weir_handler_type holder_type = { .name = "holder", .on_event = holder_on_event };
+
+static void add_late(weir_embedded *e, weir_place place, const weir_handler_type *type,
+                     latecomer *arg)
+{
+    const weir_handler_config config = {
+        .type = type, .arg = arg, .place = place, .base = "holder"
+    };
+    assert_int_equal(weir_pipeline_add(weir_embedded_pipeline(e), &config, NULL), 0);
+    weir_embedded_run(e);
+}
+
+static int pass_eof_on(void *arg)
+{
+    weir_ctx_fire_event(arg, &weir_event_input_closed);
+    return 0;
+}
+
+/* A handler further towards the head may still have messages that come before EOF. */
+static void a_handler_added_after_eof_finds_the_input_closed(void **state)
+{
+    (void)state;
+    latecomer first = { 0 }, before = { 0 }, after = { 0 }, last = { 0 }, deaf = { 0 },
+              at_last = { 0 };
+    weir_ctx *holding = NULL;
+    weir_embedded *e = open_half(NULL);
+    weir_pipeline_add_last(weir_embedded_pipeline(e), "holder", &holder_type, &holding);
+    add_late(e, WEIR_PLACE_LAST, &late_type, &last);
+    assert_false(last.was_closed);
+    weir_embedded_end_inbound(e, 0);
+    assert_non_null(holding);
+    add_late(e, WEIR_PLACE_FIRST, &late_type, &first);
+    add_late(e, WEIR_PLACE_BEFORE, &late_type, &before);
+    add_late(e, WEIR_PLACE_AFTER, &late_type, &after);
+    add_late(e, WEIR_PLACE_LAST, &deaf_type, &deaf);
+    assert_true(first.was_closed && before.was_closed);
+    assert_true(!after.was_closed && !deaf.was_closed);
+    assert_false(weir_ctx_is_input_closed(last.ctx));
+    assert_int_equal(weir_embedded_call(e, pass_eof_on, holding), 0);
+    assert_true(!first.has_event && !before.has_event && after.has_event && last.has_event);
+    assert_true(weir_ctx_is_input_closed(deaf.ctx) && weir_ctx_is_input_closed(after.ctx));
+    add_late(e, WEIR_PLACE_LAST, &late_type, &at_last);
+    assert_true(at_last.was_closed && !at_last.has_event);
+    weir_embedded_free(e);
+}
+
 static void the_other_order_of_ends_closes_too(void **state)
 {
     (void)state;
@@ -479,7 +557,7 @@ static void finish_sends_all_lingers_and_closes(void **state)
     story_is(&to, "added registered active a=ok read(x) complete");
     assert_true(weir_channel_is_active(channel));
     weir_embedded_advance(e, WEIR_MS(1));
-    story_is(&to, "finish=ok inactive unregistered removed");
+    story_is(&to, "inactive unregistered removed finish=ok");
     weir_embedded_free(e);
 }
 
@@ -494,7 +572,7 @@ static void finish_ends_with_the_other_sides_end(void **state)
         weir_embedded_run(e);
         story_is(&to, "added registered active");
         weir_embedded_end_inbound(e, 0);
-        story_is(&to, "finish=ok inactive unregistered removed");
+        story_is(&to, "inactive unregistered removed finish=ok");
         weir_embedded_advance(e, WEIR_MS(10000)); /* nothing is left that could fire */
         weir_embedded_free(e);
     }
@@ -509,7 +587,7 @@ static void finish_does_not_wait_for_who_has_ended(void **state)
     weir_embedded_end_inbound(e, 0);
     call_with_ear(weir_channel_finish, weir_embedded_channel(e), &finish, &to, "finish");
     weir_embedded_run(e);
-    story_is(&to, "added registered active input_closed finish=ok inactive unregistered removed");
+    story_is(&to, "added registered active input_closed inactive unregistered removed finish=ok");
     weir_embedded_free(e);
 }
 
@@ -552,6 +630,35 @@ static void finish_waits_for_a_slow_other_side(void **state)
     weir_embedded_advance(e, WEIR_MS(5000));
     story_is(&to, "finish=ok");
     sent_is(e, "a");
+    weir_embedded_free(e);
+}
+
+/* Two such peers that finish would else wait for each other for ever. */
+static void finish_resumes_reading_that_unwritability_paused(void **state)
+{
+    (void)state;
+    story to = STORY;
+    ear a, finish;
+    weir_embedded *e = open_recorded(&to);
+    weir_channel *channel = weir_embedded_channel(e);
+    assert_int_equal(weir_channel_set_water_marks(channel, 0, 1), 0);
+    assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_PAUSE_WHEN_UNWRITABLE, 1, NULL),
+                     0);
+    weir_embedded_accept(e, 0);
+    write_text(channel, "abc", &a, &to);
+    weir_embedded_run(e);
+    assert_false(weir_channel_is_writable(channel));
+    assert_false(weir_embedded_is_reading(e));
+    call_with_ear(weir_channel_finish, channel, &finish, &to, "finish");
+    weir_embedded_run(e);
+    for (int i = 0; i < 3; i++)
+        assert_true(batch(e));
+    weir_embedded_accept(e, 1); /* which weighs the queue once more */
+    assert_true(batch(e));
+    weir_embedded_accept(e, SIZE_MAX);
+    sent_is(e, "abc");
+    weir_embedded_advance(e, WEIR_MS(5000));
+    assert_true(weir_future_is_done(weir_channel_closed(channel)));
     weir_embedded_free(e);
 }
 
@@ -666,6 +773,7 @@ int main(void)
         weir_case(the_other_sides_end_closes),
         weir_case(with_half_closure_writing_goes_on),
         weir_case(that_input_is_closed_can_be_asked),
+        weir_case(a_handler_added_after_eof_finds_the_input_closed),
         weir_case(the_other_order_of_ends_closes_too),
         weir_case(a_read_error_is_told_behind_the_data_and_closes),
         weir_case(shutdown_sends_what_was_written_first),
@@ -676,6 +784,7 @@ int main(void)
         weir_case(finish_does_not_wait_for_who_has_ended),
         weir_case(finish_lingers_as_long_as_the_option_says),
         weir_case(finish_waits_for_a_slow_other_side),
+        weir_case(finish_resumes_reading_that_unwritability_paused),
         weir_case(a_second_finish_is_under_way_already),
         weir_case(finish_of_what_is_not_connected_closes),
         weir_case(close_cuts_a_finish_short),

@@ -6,6 +6,7 @@
 #include "loop/loop.h"
 
 #include <dirent.h>
+#include <sched.h>
 
 static weir_group *open_blocking(int max_channels)
 {
@@ -491,6 +492,55 @@ static void travelling_without_memory_gives_the_place_back(void **state)
     end_group(self.to);
 }
 
+/* A task that keeps its loop from going on. */
+typedef struct holdup {
+    weir_task task;
+    atomic_bool has_begun, may_end;
+} holdup;
+
+static int hold_up(weir_task *task)
+{
+    holdup *self = WEIR_CONTAINER(task, holdup, task);
+    atomic_store(&self->has_begun, true);
+    WAIT_FOR(atomic_load(&self->may_end));
+    return 0;
+}
+
+/* When it cannot be taken by another loop either, the place is another channel's already. */
+static void a_place_is_given_back_once(void **state)
+{
+    (void)state;
+    weir_transport picky = stub_transport;
+    picky.attach = refuse_to_attach;
+    weir_group *from = open_group(&(weir_group_config){ .loops = 1 });
+    traveller self = { .to = open_blocking(1), .story = STORY, .failing = 1 };
+    close_and_forget(open_in(self.to));
+    expect_use(self.to, 0, 1);
+    stub *one = send_travelling(&self, from), *two = new_stub(NULL, NULL);
+    assert_int_equal(self.registered.code, -ENOMEM);
+    expect_use(self.to, 0, 1);
+    holdup held = { .task = { .run = hold_up } };
+    assert_int_equal(weir_executor_post(weir_group_at(self.to, 0), &held.task), 0);
+    WAIT_FOR(atomic_load(&held.has_begun));
+    weir_promise *promise = weir_promise_new(NULL);
+    weir_group_register(self.to, &two->base, promise); /* it is on its way */
+    expect_use(self.to, 1, 0);
+    one->base.transport = &picky;
+    harness_log_begin(WEIR_LOG_WARN);
+    assert_int_equal(register_and_wait(from, &one->base), -EBUSY);
+    harness_log_end();
+    size_t active = active_of(self.to);
+    atomic_store(&held.may_end, true);
+    assert_int_equal(weir_future_await(weir_promise_future(promise)), 0);
+    assert_int_equal(active, 1);
+    weir_promise_release(promise);
+    weir_channel_release(&one->base);
+    close_and_forget(two);
+    expect_use(self.to, 0, 1);
+    end_group(from);
+    end_group(self.to);
+}
+
 /* Many at once --------------------------------------------------------------------------------- */
 
 enum { THREADS = 6, ROUNDS = 40 };
@@ -562,6 +612,7 @@ int main(void)
         weir_case(a_transport_that_refuses_gives_the_place_back),
         weir_case(it_goes_from_an_epoll_loop_to_one_of_its_own),
         weir_case(travelling_without_memory_gives_the_place_back),
+        weir_case(a_place_is_given_back_once),
         weir_case(channels_come_and_go_from_many_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

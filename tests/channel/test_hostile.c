@@ -254,7 +254,7 @@ static void early_write_that_is_lost_closes(void **state)
     assert_int_equal(harness_fail_end(), 1);
     assert_false(weir_channel_is_open(channel));
     assert_true(weir_future_is_done(weir_channel_closed(channel)));
-    assert_trace("");
+    assert_trace("a.removed");
     weir_embedded_free(embedded);
 }
 

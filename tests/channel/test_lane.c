@@ -4,6 +4,7 @@
 
 #include <weir/clock.h>
 #include <weir/embedded.h>
+#include <weir/socket.h>
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 /* Numbered messages ---------------------------------------------------------------------------- */
 
@@ -178,6 +181,20 @@ static weir_group *new_executors(int count, bool is_manual, weir_clock *clock)
     return group;
 }
 
+static weir_group *new_loops(int loops)
+{
+    weir_group *group;
+    weir_group_config config = { .loops = loops, .name = "loop", .watchdog_ms = WEIR_OFF };
+    assert_int_equal(weir_group_new(&group, &config, NULL), 0);
+    return group;
+}
+
+static void end_group(weir_group *group)
+{
+    weir_group_shutdown(group, 0, 10000);
+    weir_group_free(group);
+}
+
 static void scene_begin(scene *self)
 {
     *self = (scene){ .embedded = NULL };
@@ -316,6 +333,66 @@ static void events_are_carried_to_the_executor_and_back_in_order(void **state)
     expect_log(&self, "lane:write3 ");
     weir_embedded_run(self.embedded);
     expect_log(&self, "a:write3 ");
+    scene_end(&self);
+}
+
+/* Notes what it is told of the peer's end: in `added`, with each message, and as an event. */
+static void eof_added(weir_ctx *ctx)
+{
+    note_ctx(ctx, weir_ctx_is_input_closed(ctx) ? "added-closed" : "added");
+}
+
+static void eof_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    note_msg(ctx, weir_ctx_is_input_closed(ctx) ? "closed-read" : "read", msg);
+    weir_ctx_fire_read(ctx, msg);
+}
+
+static void eof_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    note_ctx(ctx, weir_ctx_is_input_closed(ctx) ? "event-closed" : "event");
+    weir_ctx_fire_event(ctx, event);
+}
+
+static const weir_handler_type eof_type = {
+    .name = "eof", .added = eof_added, .on_read = eof_on_read, .on_event = eof_on_event
+};
+
+static void add_eof(scene *self, spy *handler, const char *name, int group)
+{
+    weir_handler_config config = { .type = &eof_type, .name = name, .arg = handler };
+    config.place = WEIR_PLACE_LAST;
+    config.group = group >= 0 ? self->groups[group] : NULL;
+    *handler = (spy){ .scene = self, .name = name };
+    assert_int_equal(weir_pipeline_add(self->pipeline, &config, NULL), 0);
+    weir_embedded_run(self->embedded);
+}
+
+/* The event has its place in the order of the messages, also on its way to an executor. */
+static void an_offloaded_handler_finds_the_input_closed_behind_the_last_message(void **state)
+{
+    (void)state;
+    scene self;
+    spy lane, after, late_lane, late;
+    scene_begin(&self);
+    weir_channel_set_option(weir_embedded_channel(self.embedded), WEIR_OPTION_ALLOW_HALF_CLOSURE, 1,
+                            NULL);
+    add_eof(&self, &lane, "lane", 0);
+    add_eof(&self, &after, "after", -1);
+    feed(&self, 1, 2);
+    weir_embedded_end_inbound(self.embedded, 0);
+    expect_log(&self, "after:added ");
+    add_eof(&self, &late, "late", -1); /* behind the lane, where EOF has not come */
+    expect_log(&self, "late:added ");
+    weir_group_step(self.groups[0]);
+    expect_log(&self, "lane:added lane:read1 lane:read2 lane:event-closed ");
+    weir_embedded_run(self.embedded);
+    expect_log(&self, "after:read1 late:read1 after:read2 late:read2 after:event-closed "
+                      "late:event-closed ");
+    add_eof(&self, &late_lane, "late_lane", 1);
+    pump(&self);
+    expect_log(&self, "late_lane:added-closed ");
+    expect_through(&self, "1 2 ");
     scene_end(&self);
 }
 
@@ -589,30 +666,156 @@ static void added_and_removed_run_once_on_the_executor(void **state)
     expect_log(&self, "");
 }
 
-static void an_added_that_fails_takes_the_handler_out_and_raises_the_error(void **state)
+static void a_failing_added_elsewhere_raises_the_error_and_closes(void **state)
 {
     (void)state;
     scene self;
     weir_error error = { 0 };
-    char names[32];
     spy before = { 0 }, lane = { .fails_added = true };
     scene_begin(&self);
     add(&self, &before, "before", -1);
     add(&self, &lane, "lane", 0);
-    feed(&self, 1, 2); /* on their way to it when it fails: it does not see them */
+    feed(&self, 1, 2); /* on their way to it when it fails: nobody sees them */
     pump(&self);
-    weir_pipeline_names(self.pipeline, names, sizeof names);
     bool has_error = weir_embedded_take_error(self.embedded, &error);
-    feed(&self, 3, 3);
-    pump(&self);
     expect_log(&self, "before:added before:read1 before:read2 lane:added before:error (lane,EIO) "
-                      "lane:removed before:read3 ");
-    expect_through(&self, "1 2 3 ");
+                      "before:inactive before:unregistered lane:removed before:removed ");
+    expect_through(&self, "");
+    bool is_open = weir_channel_is_open(weir_embedded_channel(self.embedded));
     scene_end(&self);
     assert_true(has_error);
+    assert_false(is_open);
     assert_int_equal(error.code, -EIO);
     assert_string_equal(error.message, "cannot begin");
-    assert_string_equal(names, "before");
+}
+
+static void failed_add_elsewhere_with_a_promise_leaves_the_channel_open(void **state)
+{
+    (void)state;
+    for (int has_reads = 0; has_reads < 2; has_reads++) {
+        scene self;
+        weir_error error = { 0 };
+        spy lane = { .fails_added = true, .name = "lane" };
+        scene_begin(&self);
+        lane.scene = &self;
+        weir_handler_config config = { .type = &spy_type, .name = "lane", .arg = &lane };
+        config.place = WEIR_PLACE_LAST;
+        config.group = self.groups[0];
+        config.promise = weir_promise_new(NULL);
+        assert_int_equal(weir_pipeline_add(self.pipeline, &config, NULL), 0);
+        if (has_reads)
+            feed(&self, 1, 2); /* on their way to it when it fails */
+        pump(&self);
+        expect_log(&self, "lane:added lane:removed ");
+        expect_through(&self, has_reads ? "1 2 " : "");
+        assert_int_equal(weir_future_code(weir_promise_future(config.promise)), -EIO);
+        assert_true(weir_embedded_take_error(self.embedded, &error));
+        assert_int_equal(error.code, -EIO);
+        assert_true(weir_channel_is_open(weir_embedded_channel(self.embedded)));
+        weir_promise_release(config.promise);
+        scene_end(&self);
+    }
+}
+
+/* Without a loop ------------------------------------------------------------------------------- */
+
+/* One handler is removed by who closes the channel, one on another thread. */
+typedef struct unlooped {
+    weir_channel *channel;
+    atomic_bool is_other_removed, may_return;
+    bool was_closed_early;
+} unlooped;
+
+static void own_removed(weir_ctx *ctx)
+{
+    unlooped *self = weir_ctx_arg(ctx);
+    WAIT_FOR(atomic_load(&self->is_other_removed));
+    for (int i = 0; i < 20 && !self->was_closed_early; i++) {
+        usleep(500); /* the other thread has every chance to go on */
+        self->was_closed_early = weir_future_is_done(weir_channel_closed(self->channel));
+    }
+}
+
+static void other_removed(weir_ctx *ctx)
+{
+    unlooped *self = weir_ctx_arg(ctx);
+    WAIT_FOR(atomic_load(&self->may_return));
+    atomic_store(&self->is_other_removed, true);
+}
+
+static const weir_handler_type own_type = { .name = "own", .removed = own_removed };
+static const weir_handler_type other_type = { .name = "other", .removed = other_removed };
+
+static void begin_unlooped(unlooped *self, weir_group *group, bool has_own)
+{
+    weir_handler_config config = { .type = &other_type, .group = group, .arg = self };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(weir_channel_from_descriptor(&self->channel, WEIR_SOCKET_STREAM, fd, NULL), 0);
+    weir_pipeline *pipeline = weir_channel_pipeline(self->channel);
+    if (has_own)
+        assert_int_equal(weir_pipeline_add_last(pipeline, "own", &own_type, self), 0);
+    assert_int_equal(weir_pipeline_add(pipeline, &config, NULL), 0);
+    assert_non_null(weir_channel_closed(self->channel));
+}
+
+static void closed_without_a_loop_completes_after_every_removed(void **state)
+{
+    (void)state;
+    weir_group *group = new_executors(1, false, NULL);
+    for (int i = 0; i < 5; i++) {
+        unlooped self = { .may_return = true };
+        begin_unlooped(&self, group, true);
+        weir_channel_close(self.channel, NULL);
+        assert_int_equal(weir_future_await(weir_channel_closed(self.channel)), 0);
+        assert_false(self.was_closed_early);
+        weir_channel_release(self.channel);
+    }
+    end_group(group);
+}
+
+enum { CLOSERS = 3, CLOSES = 50 };
+
+typedef struct closer {
+    weir_channel *channel;
+    pthread_t thread;
+    weir_promise *promises[CLOSES];
+} closer;
+
+static void *close_often(void *arg)
+{
+    closer *self = arg;
+    for (int i = 0; i < CLOSES; i++) {
+        self->promises[i] = weir_promise_new(NULL);
+        weir_channel_close(self->channel, self->promises[i]);
+    }
+    return NULL;
+}
+
+/* For the thread sanitizer. */
+static void close_without_a_loop_may_come_from_any_thread(void **state)
+{
+    (void)state;
+    weir_group *group = new_executors(1, false, NULL);
+    for (int round = 0; round < 10; round++) {
+        unlooped self = { .may_return = false };
+        closer closers[CLOSERS];
+        begin_unlooped(&self, group, false);
+        weir_channel_close(self.channel, NULL);
+        for (int i = 0; i < CLOSERS; i++) {
+            closers[i].channel = self.channel;
+            pthread_create(&closers[i].thread, NULL, close_often, &closers[i]);
+        }
+        atomic_store(&self.may_return, true);
+        for (int i = 0; i < CLOSERS; i++)
+            pthread_join(closers[i].thread, NULL);
+        for (int i = 0; i < CLOSERS * CLOSES; i++) {
+            weir_promise *promise = closers[i / CLOSES].promises[i % CLOSES];
+            assert_int_equal(weir_future_await(weir_promise_future(promise)), 0);
+            weir_promise_release(promise);
+        }
+        weir_channel_release(self.channel);
+    }
+    end_group(group);
 }
 
 /* What comes when it has left must not overtake what is still on its way to it. */
@@ -894,7 +1097,7 @@ static void a_channel_whose_executor_has_ended_is_told_and_closes(void **state)
     assert_false(is_open);
 }
 
-static void adding_to_an_executor_that_has_ended_raises_an_error(void **state)
+static void adding_to_a_terminated_executor_raises_an_error_and_closes(void **state)
 {
     (void)state;
     scene self;
@@ -912,7 +1115,69 @@ static void adding_to_an_executor_that_has_ended_raises_an_error(void **state)
     assert_true(has_error);
     assert_int_equal(error.code, WEIR_ESHUTDOWN);
     assert_int_equal(count, 0);
-    expect_log(&self, ""); /* never added, so never removed */
+    /* Never added, but its add returned 0; its executor is gone, so the loop calls it. */
+    expect_log(&self, "lane:removed(elsewhere) ");
+}
+
+/* What a handler was called for, on a thread that could not be started at first. */
+typedef struct latecomer {
+    atomic_int added, reads, removed;
+} latecomer;
+
+static void latecomer_added(weir_ctx *ctx)
+{
+    latecomer *self = weir_ctx_arg(ctx);
+    atomic_fetch_add(&self->added, 1);
+}
+
+static void latecomer_removed(weir_ctx *ctx)
+{
+    latecomer *self = weir_ctx_arg(ctx);
+    atomic_fetch_add(&self->removed, 1);
+}
+
+static void latecomer_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    latecomer *self = weir_ctx_arg(ctx);
+    atomic_fetch_add(&self->reads, 1);
+    weir_msg_release(msg);
+}
+
+static const weir_handler_type latecomer_type = {
+    .name = "latecomer",
+    .added = latecomer_added,
+    .removed = latecomer_removed,
+    .on_read = latecomer_on_read,
+};
+
+/* `added` did not get there, so nothing behind it may, though there is a thread now. */
+static void event_after_one_that_an_executor_rejected_is_not_delivered(void **state)
+{
+    (void)state;
+    scene self;
+    weir_error error = { 0 };
+    latecomer late = { 0 };
+    scene_begin(&self);
+    weir_group *group = new_executors(1, false, NULL);
+    weir_handler_config config = { .type = &latecomer_type, .arg = &late, .group = group };
+    harness_fail_nth("pthread_create", 1, -EAGAIN);
+    int code = weir_pipeline_add(self.pipeline, &config, NULL);
+    feed(&self, 1, 2);
+    pump(&self);
+    unsigned tries = harness_fail_end();
+    end_group(group); /* what got there has run */
+    pump(&self);
+    bool is_open = weir_channel_is_open(weir_embedded_channel(self.embedded));
+    bool has_error = weir_embedded_take_error(self.embedded, &error);
+    scene_end(&self);
+    assert_int_equal(code, 0);
+    assert_in_range(tries, 1, 2);
+    assert_true(has_error);
+    assert_false(is_open);
+    assert_int_equal(error.code, -EAGAIN);
+    assert_int_equal(late.added, 0);
+    assert_int_equal(late.reads, 0);
+    assert_int_equal(late.removed, 1);
 }
 
 /* Memory --------------------------------------------------------------------------------------- */
@@ -939,9 +1204,8 @@ static bool live_with_failure(unsigned nth)
         msgs[i] = number_new(i);
     listen_to(promise, &written);
     harness_fail_nth("alloc", nth, -ENOMEM);
-    try_add(&self, &a, "a", -1);
-    try_add(&self, &lane, "lane", 0);
-    try_add(&self, &b, "b", -1);
+    bool is_accepted[] = { try_add(&self, &a, "a", -1) == 0, try_add(&self, &lane, "lane", 0) == 0,
+                           try_add(&self, &b, "b", -1) == 0 };
     for (int i = 0; i < 3; i++)
         weir_embedded_write_inbound(self.embedded, msgs[i]);
     pump(&self);
@@ -959,8 +1223,7 @@ static bool live_with_failure(unsigned nth)
         char added[16], removed[16];
         snprintf(added, sizeof added, "%s:added ", names[i]);
         snprintf(removed, sizeof removed, "%s:removed ", names[i]);
-        if (occurrences(self.log, added) > 1 ||
-            occurrences(self.log, added) != occurrences(self.log, removed))
+        if (occurrences(self.log, added) > 1 || occurrences(self.log, removed) != is_accepted[i])
             fail_msg("allocation %u: %s", nth, self.log);
     }
     const char *numbers[] = { "b:read0", "b:read1", "b:read2" };
@@ -986,6 +1249,204 @@ static void any_allocation_may_fail_on_the_way_to_a_lane(void **state)
         nth++;
     harness_log_end();
     assert_in_range(nth, 10, 1000);
+}
+
+/* Writes and flushes take one allocation each: those of the flushes fail. */
+static int fail_every_second(void *arg, const char *call, size_t *length)
+{
+    unsigned *calls = arg;
+    (void)length;
+    return strcmp(call, "alloc") == 0 && ++*calls % 2 == 0 ? -ENOMEM : 0;
+}
+
+static int write_three(void *arg)
+{
+    weir_channel *channel = weir_embedded_channel(arg);
+    unsigned calls = 0;
+    weir_fault_set(fail_every_second, &calls);
+    for (int i = 0; i < 3; i++) {
+        weir_channel_write(channel, number_new(i), NULL);
+        weir_channel_flush(channel);
+    }
+    weir_fault_set(NULL, NULL);
+    assert_int_equal(calls, 6);
+    return 0;
+}
+
+/* Nobody flushes once more. */
+static void lack_of_memory_loses_no_flush_on_its_way_to_a_lane(void **state)
+{
+    (void)state;
+    scene self;
+    spy lane = { 0 };
+    weir_msg *msg;
+    int sent = 0;
+    scene_begin(&self);
+    add(&self, &lane, "lane", 0);
+    pump(&self);
+    weir_embedded_call(self.embedded, write_three, self.embedded);
+    pump(&self);
+    while ((msg = weir_embedded_read_outbound(self.embedded)) != NULL) {
+        assert_int_equal(((number *)msg)->value, sent++);
+        weir_msg_release(msg);
+    }
+    expect_log(&self, "lane:added lane:write0 lane:write1 lane:write2 ");
+    assert_int_equal(sent, 3);
+    scene_end(&self);
+}
+
+/* Without memory to carry anything back -----------------------------------------------------------
+ */
+
+static int fail_alloc(void *arg, const char *call, size_t *length)
+{
+    (void)arg, (void)length;
+    return strcmp(call, "alloc") == 0 ? -ENOMEM : 0;
+}
+
+/* Its argument says whether it fails: the first message is lost. */
+static void lose_on_read(weir_ctx *ctx, weir_msg *msg)
+{
+    bool *loses = weir_ctx_arg(ctx);
+    weir_fault_set(*loses ? fail_alloc : NULL, NULL);
+    *loses = false;
+    weir_ctx_fire_read(ctx, msg);
+    weir_fault_set(NULL, NULL);
+}
+
+static void lose_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
+{
+    bool *loses = weir_ctx_arg(ctx);
+    if (!*loses) {
+        weir_ctx_write(ctx, msg, promise);
+        return;
+    }
+    *loses = false;
+    weir_fault_set(fail_alloc, NULL);
+    weir_ctx_refuse_write(ctx, msg, promise, -EIO);
+    weir_fault_set(NULL, NULL);
+}
+
+static const weir_handler_type losing_type = { .name = "losing",
+                                               .on_read = lose_on_read,
+                                               .write = lose_write };
+
+static void begin_losing(scene *self, bool *loses)
+{
+    weir_handler_config config = { .type = &losing_type, .name = "losing", .arg = loses };
+    scene_begin(self);
+    config.group = self->groups[0];
+    assert_int_equal(weir_pipeline_add(self->pipeline, &config, NULL), 0);
+    pump(self);
+}
+
+static void expect_closed_by(scene *self, int code)
+{
+    weir_error error = { 0 };
+    bool has_error = weir_embedded_take_error(self->embedded, &error);
+    bool is_open = weir_channel_is_open(weir_embedded_channel(self->embedded));
+    scene_end(self);
+    assert_true(has_error);
+    assert_int_equal(error.code, code);
+    assert_false(is_open);
+}
+
+static void message_lost_on_its_way_back_is_an_error(void **state)
+{
+    (void)state;
+    for (int leaves = 0; leaves < 2; leaves++) {
+        scene self;
+        bool loses = true;
+        begin_losing(&self, &loses);
+        harness_log_begin(WEIR_LOG_WARN);
+        feed(&self, 1, 1);
+        if (leaves) { /* the next one comes after it is removed, and passes it by */
+            assert_int_equal(weir_pipeline_remove(self.pipeline, "losing"), 0);
+            weir_embedded_run(self.embedded);
+        }
+        feed(&self, 2, 2);
+        pump(&self);
+        harness_log_end();
+        expect_through(&self, "");
+        expect_closed_by(&self, -ENOMEM);
+    }
+}
+
+static int write_two(void *arg)
+{
+    weir_channel *channel = weir_embedded_channel(arg);
+    weir_channel_write(channel, number_new(1), NULL);
+    weir_channel_write_and_flush(channel, number_new(2), NULL);
+    return 0;
+}
+
+static void no_write_follows_one_that_was_refused_without_memory(void **state)
+{
+    (void)state;
+    scene self;
+    bool loses = true;
+    begin_losing(&self, &loses);
+    harness_log_begin(WEIR_LOG_WARN);
+    weir_embedded_call(self.embedded, write_two, self.embedded);
+    pump(&self);
+    harness_log_end();
+    weir_msg *sent = weir_embedded_read_outbound(self.embedded);
+    weir_msg_release(sent);
+    expect_closed_by(&self, -EIO);
+    assert_null(sent);
+}
+
+static void pass_inactive(weir_ctx *ctx)
+{
+    weir_ctx_fire_inactive(ctx);
+}
+
+static void pass_flush(weir_ctx *ctx)
+{
+    weir_ctx_flush(ctx);
+}
+
+static void last_words_removed(weir_ctx *ctx)
+{
+    weir_ctx_fire_read(ctx, number_new(8));
+    weir_ctx_flush(ctx);
+}
+
+/* Its executor is gone, so it is removed on the loop, which ends and frees its context at once. */
+static void remove_on_the_loop(void)
+{
+    static const weir_handler_type type = { .name = "last words",
+                                            .on_inactive = pass_inactive,
+                                            .flush = pass_flush,
+                                            .removed = last_words_removed };
+    weir_group *loops = new_loops(1), *workers = new_executors(1, false, NULL);
+    weir_handler_config config = { .type = &type, .group = workers };
+    weir_promise *promise = weir_promise_new(NULL);
+    weir_channel *channel;
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(weir_channel_from_descriptor(&channel, WEIR_SOCKET_STREAM, fds[0], NULL), 0);
+    assert_int_equal(weir_pipeline_add(weir_channel_pipeline(channel), &config, NULL), 0);
+    weir_group_register(loops, channel, promise);
+    assert_int_equal(weir_future_await(weir_promise_future(promise)), 0);
+    weir_promise_release(promise);
+    harness_log_begin(WEIR_LOG_WARN);
+    weir_group_shutdown(workers, 0, 0);
+    assert_int_equal(weir_future_await(weir_group_terminated(workers)), 0);
+    weir_group_shutdown(loops, 0, 0); /* it waits for nothing */
+    assert_int_equal(weir_future_await(weir_group_terminated(loops)), 0);
+    harness_log_end();
+    weir_channel_release(channel);
+    end_group(loops);
+    end_group(workers);
+    close(fds[1]);
+}
+
+static void handler_removed_on_the_loop_may_pass_events_on(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        remove_on_the_loop();
 }
 
 /* Its argument counts what came in order. */
@@ -1104,6 +1565,35 @@ static void two_moves_through_a_lane_both_come_to_an_end(void **state)
     assert_int_equal(codes[1], -EALREADY);
 }
 
+/* Both deregistrations are in the lane at once. Whichever was asked for first, the channel ends up
+ * where the move takes it. */
+static void a_move_and_a_deregistration_through_a_lane_leave_it_on_a_loop(void **state)
+{
+    (void)state;
+    for (int is_move_first = 0; is_move_first < 2; is_move_first++) {
+        scene self;
+        scene_begin(&self);
+        weir_channel *channel = weir_embedded_channel(self.embedded);
+        weir_executor *loop = weir_embedded_executor(self.embedded);
+        weir_handler_config config = { .type = &gate_type, .group = self.groups[0] };
+        weir_promise *move = weir_channel_promise(channel), *leave = weir_channel_promise(channel);
+        assert_int_equal(weir_pipeline_add(self.pipeline, &config, NULL), 0);
+        pump(&self);
+        if (is_move_first)
+            weir_channel_move(channel, loop, move);
+        weir_channel_deregister(channel, leave);
+        if (!is_move_first)
+            weir_channel_move(channel, loop, move);
+        pump(&self);
+        int codes[2] = { code_now(move), code_now(leave) };
+        bool is_active = weir_channel_is_active(channel);
+        scene_end(&self);
+        assert_int_equal(codes[0], 0);
+        assert_int_equal(codes[1], is_move_first ? -EALREADY : 0);
+        assert_true(is_active);
+    }
+}
+
 static void a_close_while_a_move_is_in_a_lane_ends_its_promise(void **state)
 {
     (void)state;
@@ -1123,20 +1613,6 @@ static void a_close_while_a_move_is_in_a_lane_ends_its_promise(void **state)
 }
 
 /* With threads --------------------------------------------------------------------------------- */
-
-static weir_group *new_loops(int loops)
-{
-    weir_group *group;
-    weir_group_config config = { .loops = loops, .name = "loop", .watchdog_ms = WEIR_OFF };
-    assert_int_equal(weir_group_new(&group, &config, NULL), 0);
-    return group;
-}
-
-static void end_group(weir_group *group)
-{
-    weir_group_shutdown(group, 0, 10000);
-    weir_group_free(group);
-}
 
 /* A stage notes on which thread it ran, and checks the order; plain numbers, for the sanitizer. */
 typedef struct stage {
@@ -1493,6 +1969,42 @@ static void a_loop_ends_while_a_handler_of_its_channel_is_busy_elsewhere(void **
     check_close_while_busy(true);
 }
 
+/* Does not return before the loop has abandoned the channel, whose thread this one is from then on.
+ */
+static void removed_when_abandoned(weir_ctx *ctx)
+{
+    sem_post(weir_ctx_arg(ctx));
+    WAIT_FOR(weir_channel_loop(weir_ctx_channel(ctx)) == NULL);
+}
+
+static const weir_handler_type late_type = { .name = "late", .removed = removed_when_abandoned };
+
+/* Then nothing of the channel runs on the loop's thread any more: for the thread sanitizer. */
+static void loop_that_ends_before_removed_returns_lets_the_channel_go(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        weir_group *loops = new_loops(1), *workers = new_executors(1, false, NULL);
+        sem_t is_leaving;
+        sem_init(&is_leaving, 0, 0);
+        weir_embedded *embedded;
+        weir_embedded_config config = { .group = loops };
+        assert_int_equal(weir_embedded_new(&embedded, &config, NULL), 0);
+        weir_handler_config late = { .type = &late_type, .arg = &is_leaving, .group = workers };
+        assert_int_equal(weir_pipeline_add(weir_embedded_pipeline(embedded), &late, NULL), 0);
+        weir_channel *channel = weir_channel_retain(weir_embedded_channel(embedded));
+        weir_channel_close(channel, NULL);
+        sem_wait(&is_leaving);
+        assert_int_equal(weir_group_shutdown(loops, 0, 0), 0);
+        assert_int_equal(weir_future_await(weir_channel_closed(channel)), 0);
+        weir_channel_release(channel);
+        weir_embedded_free(embedded);
+        end_group(loops);
+        end_group(workers);
+        sem_destroy(&is_leaving);
+    }
+}
+
 /* The handler is still at work when its group has begun to end: `removed` waits for it. */
 static void a_group_ends_while_its_handler_is_busy(void **state)
 {
@@ -1550,7 +2062,7 @@ enum { STRESS_CHANNELS = 3, STRESS_THREADS = 4, STRESS_STEPS = 400 };
 typedef struct stress {
     weir_group *loops, *workers[2];
     weir_channel *channels[STRESS_CHANNELS];
-    _Atomic(int) asked, answered, added, removed;
+    _Atomic(int) asked, answered, added, removed, accepted;
 } stress;
 
 static void visitor_added(weir_ctx *ctx)
@@ -1625,7 +2137,7 @@ static void add_visitor(stress *all, weir_pipeline *pipeline, const char *name, 
     weir_handler_config config = { .type = &visitor_type, .name = name, .arg = all };
     config.place = n % 2 ? WEIR_PLACE_FIRST : WEIR_PLACE_LAST;
     config.group = n % 3 < 2 ? all->workers[n % 3] : NULL;
-    weir_pipeline_add(pipeline, &config, NULL);
+    all->accepted += weir_pipeline_add(pipeline, &config, NULL) == 0;
 }
 
 static void do_something(stress *all, weir_channel *channel, unsigned what, unsigned n)
@@ -1643,7 +2155,7 @@ static void do_something(stress *all, weir_channel *channel, unsigned what, unsi
         weir_pipeline_remove(pipeline, name);
         break;
     case 3:
-        weir_pipeline_replace(pipeline, name, name, &visitor_type, all);
+        all->accepted += weir_pipeline_replace(pipeline, name, name, &visitor_type, all) == 0;
         break;
     case 4:
         weir_channel_move(channel, weir_group_at(all->loops, n % 2), promise);
@@ -1710,7 +2222,7 @@ static void anything_from_four_threads_with_lanes_leaves_nothing(void **state)
     for (int i = 0; i < 2; i++)
         end_group(all.workers[i]);
     assert_int_equal(all.answered, all.asked);
-    assert_int_equal(all.removed, all.added);
+    assert_int_equal(all.removed, all.accepted);
     assert_true(all.added > 20);
 }
 
@@ -1718,6 +2230,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         weir_case(events_are_carried_to_the_executor_and_back_in_order),
+        weir_case(an_offloaded_handler_finds_the_input_closed_behind_the_last_message),
         weir_case(every_handler_hears_of_the_end_before_it_is_removed),
         weir_case(a_flush_does_not_overtake_the_write_before_it),
         weir_case(the_end_of_a_batch_does_not_overtake_its_reads),
@@ -1729,7 +2242,10 @@ int main(void)
         weir_case(a_switch_that_is_elsewhere_itself_is_told_at_once),
         weir_case(a_channels_handlers_of_one_group_share_an_executor_and_channels_do_not),
         weir_case(added_and_removed_run_once_on_the_executor),
-        weir_case(an_added_that_fails_takes_the_handler_out_and_raises_the_error),
+        weir_case(a_failing_added_elsewhere_raises_the_error_and_closes),
+        weir_case(failed_add_elsewhere_with_a_promise_leaves_the_channel_open),
+        weir_case(closed_without_a_loop_completes_after_every_removed),
+        weir_case(close_without_a_loop_may_come_from_any_thread),
         weir_case(events_on_their_way_to_a_handler_that_leaves_keep_their_order),
         weir_case(a_handler_elsewhere_can_be_replaced_without_losing_order),
         weir_case(one_lane_can_follow_another_without_losing_order),
@@ -1741,16 +2257,23 @@ int main(void)
         weir_case(timers_of_a_handler_there_fire_there_and_end_with_it),
         weir_case(reading_pauses_above_the_bound_and_goes_on_below_half_of_it),
         weir_case(a_channel_whose_executor_has_ended_is_told_and_closes),
-        weir_case(adding_to_an_executor_that_has_ended_raises_an_error),
+        weir_case(adding_to_a_terminated_executor_raises_an_error_and_closes),
+        weir_case(event_after_one_that_an_executor_rejected_is_not_delivered),
         weir_case(any_allocation_may_fail_on_the_way_to_a_lane),
+        weir_case(lack_of_memory_loses_no_flush_on_its_way_to_a_lane),
+        weir_case(message_lost_on_its_way_back_is_an_error),
+        weir_case(no_write_follows_one_that_was_refused_without_memory),
+        weir_case(handler_removed_on_the_loop_may_pass_events_on),
         weir_case(without_memory_answers_from_there_end_without_a_gap),
         weir_case(two_moves_through_a_lane_both_come_to_an_end),
+        weir_case(a_move_and_a_deregistration_through_a_lane_leave_it_on_a_loop),
         weir_case(a_close_while_a_move_is_in_a_lane_ends_its_promise),
         weir_case(s011_a_job_on_another_thread_does_not_hold_up_the_loop),
         weir_case(s154_handlers_run_on_their_group_and_the_order_of_each_channel_holds),
         weir_case(a_channel_moves_while_events_are_on_their_way),
         weir_case(a_channel_closes_while_its_handler_is_busy_elsewhere),
         weir_case(a_loop_ends_while_a_handler_of_its_channel_is_busy_elsewhere),
+        weir_case(loop_that_ends_before_removed_returns_lets_the_channel_go),
         weir_case(a_group_ends_while_its_handler_is_busy),
         weir_case(a_context_belongs_to_its_handlers_executor),
         weir_case(anything_from_four_threads_with_lanes_leaves_nothing),

@@ -752,10 +752,10 @@ static void failing_fails_everything_in_order(void **state)
     assert_string_equal(b.told, "c:ECANCELED a b:ECONNRESET d:ECONNRESET e:ECONNRESET "
                                 "f:ECONNRESET ");
     assert_int_equal(b.queue.messages_out, 1);
-    put_text(&b, 'g', "again"); /* the queue itself is as good as new */
+    put_text(&b, 'g', "again"); /* must not follow what was lost */
     weir__outbound_flush(&b.queue);
-    assert_string_equal(gathered(&b, 4), "again");
-    sent(&b, 5);
+    assert_string_equal(gathered(&b, 4), "");
+    assert_false(weir__outbound_fail(&b.queue, &b.spare, WEIR_ECLOSED));
     done_with(&b);
 }
 
@@ -1076,6 +1076,7 @@ static void model_fail(model *m)
     assert_int_equal(weir__outbound_fail(&m->queue, &m->spare, WEIR_ECLOSED), has_lost);
     while (m->count > 0)
         model_drop(m, 0, WEIR_ECLOSED);
+    m->queue.is_failed = false; /* the next queue */
 }
 
 static void model_flush(model *m)

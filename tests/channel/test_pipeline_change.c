@@ -29,7 +29,7 @@ static void handlers_are_added_where_asked(void **state)
     assert_int_equal(weir_pipeline_add_first(pipeline, "1", &spy, NULL), 0);
     assert_int_equal(weir_pipeline_add_last(pipeline, "9", &spy, NULL), 0);
     spy_expect_names(pipeline, "1, f, mb, m, ma, l, 9");
-    assert_trace("");
+    assert_trace("m.removed fb.removed la.removed");
     spy_register(embedded);
     spy_forget();
     weir_pipeline_fire_event(pipeline, spy_text("x"));
@@ -353,7 +353,7 @@ static void the_heir_of_one_that_never_came_is_told(void **state)
     spy_forget();
     weir_channel_register(channel, weir_embedded_executor(embedded), NULL);
     weir_embedded_run(embedded);
-    assert_trace("b.on_event t.added t.on_registered b.on_registered");
+    assert_trace("s.removed b.on_event t.added t.on_registered b.on_registered");
     spy_end(embedded);
 }
 
@@ -372,7 +372,7 @@ static void a_switch_may_go_when_it_is_told(void **state)
     spy_forget();
     assert_int_equal(weir_pipeline_add_first(pipeline, "s", &spy_switch, NULL), 0);
     weir_embedded_run(embedded);
-    assert_trace("a.on_event"); /* who has not come need not go */
+    assert_trace("a.on_event s.removed");
     spy_expect_names(pipeline, "a");
     spy_end(embedded);
 }
@@ -502,6 +502,148 @@ static void replacing_checks_types(void **state)
     spy_end(embedded);
 }
 
+/* From outside, so the result comes later. */
+static weir_promise *add_with_promise(weir_embedded *embedded, const char *name,
+                                      const weir_handler_type *type)
+{
+    weir_promise *promise = weir_channel_promise(weir_embedded_channel(embedded));
+    weir_handler_config config = { .type = type, .name = name, .promise = promise };
+    assert_int_equal(weir_pipeline_add(weir_embedded_pipeline(embedded), &config, NULL), 0);
+    return promise;
+}
+
+static void expect_added(weir_promise *promise, int code)
+{
+    assert_int_equal(weir_future_code(weir_promise_future(promise)), code);
+    weir_promise_release(promise);
+}
+
+static void add_from_outside_completes_its_promise(void **state)
+{
+    (void)state;
+    spy_act fails = { "added", fail_eio, false, false };
+    spy_entry entries[] = { { "a", &spy, NULL }, { 0 } };
+    weir_embedded *embedded = spy_open(entries);
+    weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
+    spy_forget();
+    weir_promise *good = add_with_promise(embedded, "b", &spy);
+    weir_promise *bad = weir_channel_promise(weir_embedded_channel(embedded));
+    weir_handler_config config = { .type = &spy, .name = "c", .arg = &fails, .promise = bad };
+    assert_int_equal(weir_pipeline_add(pipeline, &config, NULL), 0);
+    weir_embedded_run(embedded);
+    assert_trace("b.added c.added c.removed a.on_error(EIO) b.on_error(EIO)");
+    expect_added(good, 0);
+    expect_added(bad, -EIO);
+    spy_expect_error(embedded, -EIO, "c");
+    assert_true(weir_channel_is_open(weir_embedded_channel(embedded)));
+    /* A call that fails at once completes it, too. */
+    config.name = "a";
+    config.promise = weir_channel_promise(weir_embedded_channel(embedded));
+    assert_int_equal(weir_pipeline_add(pipeline, &config, NULL), -EEXIST);
+    expect_added(config.promise, -EEXIST);
+    spy_end(embedded);
+}
+
+static void failed_add_from_outside_without_a_promise_closes(void **state)
+{
+    (void)state;
+    spy_act fails = { "added", fail_eio, false, false };
+    weir_embedded *embedded = spy_open(no_handlers);
+    assert_int_equal(weir_pipeline_add_last(weir_embedded_pipeline(embedded), "c", &spy, &fails),
+                     0);
+    weir_embedded_run(embedded);
+    assert_trace("c.added c.removed");
+    spy_expect_error(embedded, -EIO, "c");
+    assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
+    spy_end(embedded);
+}
+
+static int replace_failing(void *embedded)
+{
+    static spy_act act;
+    act = (spy_act){ "added", fail_eio, false, false };
+    return weir_pipeline_replace(weir_embedded_pipeline(embedded), "a", "n", &spy, &act);
+}
+
+static void failed_replacement_leaves_the_old_handler(void **state)
+{
+    (void)state;
+    spy_entry entries[] = { { "a", &spy, NULL }, { 0 } };
+    weir_embedded *embedded = spy_open(entries);
+    spy_forget();
+    assert_int_equal(spy_call(embedded, replace_failing), -EIO);
+    assert_trace("n.added n.removed a.on_error(EIO)");
+    spy_expect_names(weir_embedded_pipeline(embedded), "a");
+    spy_expect_error(embedded, -EIO, "n");
+    spy_end(embedded);
+}
+
+static int init_ignoring_a_failure(weir_channel *channel, void *arg)
+{
+    weir_pipeline *pipeline = weir_channel_pipeline(channel);
+    static spy_act act;
+    act = (spy_act){ "added", fail_eio, false, false };
+    (void)arg;
+    weir_pipeline_add_last(pipeline, "filter", &spy, &act);
+    weir_pipeline_add_last(pipeline, "echo", &spy, NULL);
+    return 0;
+}
+
+/* Whatever the initializer makes of it: the channel does not serve without the handler. */
+static void failed_add_during_init_closes_though_init_returns_0(void **state)
+{
+    (void)state;
+    weir_embedded *embedded;
+    weir_error error;
+    weir_embedded_config config = { .init = init_ignoring_a_failure };
+    spy_forget();
+    assert_int_equal(weir_embedded_new(&embedded, &config, &error), -EIO);
+    assert_trace("filter.added filter.removed echo.added echo.close echo.on_error(EIO) "
+                 "echo.removed");
+}
+
+typedef struct closing {
+    weir_task task;
+    weir_channel *channel;
+} closing;
+
+static int close_on_loop(weir_task *task)
+{
+    weir_channel_close(WEIR_CONTAINER(task, closing, task)->channel, NULL);
+    return 0;
+}
+
+/* An add from another thread has returned 0, and then the channel is gone before the loop gets to
+ * it. */
+static void removed_runs_once_when_the_channel_is_gone_before_added(void **state)
+{
+    (void)state;
+    for (int is_elsewhere = 0; is_elsewhere < 2; is_elsewhere++) {
+        weir_embedded *embedded = spy_open(no_handlers);
+        weir_group *group = is_elsewhere ? open_executors(true) : NULL;
+        closing first = { .task.run = close_on_loop, .channel = weir_embedded_channel(embedded) };
+        weir_channel_deregister(first.channel, NULL);
+        weir_embedded_run(embedded);
+        assert_int_equal(weir_executor_post(weir_embedded_executor(embedded), &first.task), 0);
+        weir_promise *promise = weir_channel_promise(first.channel);
+        weir_handler_config config = { .type = &spy, .name = "late", .promise = promise };
+        config.group = group;
+        assert_int_equal(weir_pipeline_add(weir_embedded_pipeline(embedded), &config, NULL), 0);
+        weir_embedded_run(embedded);
+        if (is_elsewhere) { /* the channel is not closed before all handlers are removed */
+            assert_false(weir_future_is_done(weir_channel_closed(first.channel)));
+            weir_group_step(group);
+            weir_embedded_run(embedded);
+        }
+        assert_true(weir_future_is_done(weir_channel_closed(first.channel)));
+        assert_trace("late.removed");
+        expect_added(promise, WEIR_ECLOSED);
+        spy_end(embedded);
+        weir_group_shutdown(group, 0, 0);
+        weir_group_free(group);
+    }
+}
+
 static void types_are_checked_from_outside(void **state)
 {
     (void)state;
@@ -509,10 +651,11 @@ static void types_are_checked_from_outside(void **state)
     weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
     assert_int_equal(weir_pipeline_add_last(pipeline, "p", &printer, NULL), 0);
     weir_embedded_run(embedded);
-    assert_int_equal(weir_pipeline_add_last(pipeline, "d", &doubler, NULL), 0);
+    weir_promise *promise = add_with_promise(embedded, "d", &doubler);
     weir_embedded_run(embedded);
     spy_expect_error(embedded, -EPROTOTYPE, "pipeline");
     spy_expect_names(pipeline, "p");
+    expect_added(promise, -EPROTOTYPE);
     spy_end(embedded);
 }
 
@@ -522,10 +665,11 @@ static void types_are_checked_against_one_on_its_way(void **state)
     weir_embedded *embedded = spy_open(no_handlers);
     weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
     assert_int_equal(weir_pipeline_add_last(pipeline, "p", &printer, NULL), 0);
-    assert_int_equal(weir_pipeline_add_last(pipeline, "d1", &doubler, NULL), 0);
+    weir_promise *promise = add_with_promise(embedded, "d1", &doubler);
     assert_int_equal(weir_pipeline_add_last(pipeline, "u", &spy, NULL), 0);
     assert_int_equal(weir_pipeline_add_last(pipeline, "d2", &doubler, NULL), 0);
     weir_embedded_run(embedded);
+    expect_added(promise, -EPROTOTYPE);
     spy_expect_names(pipeline, "p, u, d2");
     spy_expect_error(embedded, -EPROTOTYPE, "pipeline");
     spy_end(embedded);
@@ -832,6 +976,11 @@ int main(void)
         weir_case(neighbours_that_do_not_fit_are_refused),
         weir_case(writes_are_checked_towards_the_head),
         weir_case(replacing_checks_types),
+        weir_case(add_from_outside_completes_its_promise),
+        weir_case(failed_add_from_outside_without_a_promise_closes),
+        weir_case(failed_replacement_leaves_the_old_handler),
+        weir_case(failed_add_during_init_closes_though_init_returns_0),
+        weir_case(removed_runs_once_when_the_channel_is_gone_before_added),
         weir_case(types_are_checked_from_outside),
         weir_case(types_are_checked_against_one_on_its_way),
         weir_case(s132_a_type_is_shared_unless_it_says_otherwise),

@@ -19,11 +19,6 @@ static void replace_b(weir_ctx *ctx)
     assert_int_equal(weir_pipeline_replace(weir_ctx_pipeline(ctx), "b", "new", &spy, NULL), 0);
 }
 
-static void fail_eio(weir_ctx *ctx)
-{
-    weir_ctx_fail(ctx, -EIO, "input or output %d", 5);
-}
-
 static void fail_eperm(weir_ctx *ctx)
 {
     weir_ctx_fail(ctx, -EPERM, "not allowed");
@@ -124,18 +119,17 @@ static void fail_twice(weir_ctx *ctx)
     fail_eperm(ctx);
 }
 
-static void failing_added_takes_the_handler_out(void **state)
+static void failing_added_closes_a_channel_that_relied_on_it(void **state)
 {
     (void)state;
     spy_act act = { "added", fail_twice, false, false };
     spy_entry entries[] = SPIES(NULL, &act, NULL);
     weir_embedded *embedded = spy_open_unregistered(entries);
     spy_register(embedded);
-    assert_trace("a.added b.added b.removed a.on_error(EIO) c.added a.on_registered "
-                 "c.on_registered a.on_active c.on_active");
-    spy_expect_names(weir_embedded_pipeline(embedded), "a, c");
+    assert_trace("a.added b.added b.removed a.on_error(EIO) c.added c.removed a.removed");
     spy_expect_error(embedded, -EIO, "b"); /* the first one counts */
     assert_int_equal(weir_embedded_check(embedded), 0);
+    assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
     spy_end(embedded);
 }
 
@@ -146,16 +140,16 @@ static int add_failing(void *embedded)
     return weir_pipeline_add_before(weir_embedded_pipeline(embedded), "b", "f", &spy, &act);
 }
 
-static void failing_added_is_told_to_all_others(void **state)
+static void failing_added_returns_its_code_and_raises_it(void **state)
 {
     (void)state;
     spy_entry entries[] = SPIES(NULL, NULL, NULL);
     weir_embedded *embedded = spy_open(entries);
-    assert_int_equal(spy_call(embedded, add_failing), 0);
+    assert_int_equal(spy_call(embedded, add_failing), -EIO);
     assert_trace("f.added f.removed a.on_error(EIO) b.on_error(EIO) c.on_error(EIO)");
     spy_expect_error(embedded, -EIO, "f");
     /* Its name is free. */
-    assert_int_equal(spy_call(embedded, add_failing), 0);
+    assert_int_equal(spy_call(embedded, add_failing), -EIO);
     spy_expect_error(embedded, -EIO, "f");
     spy_end(embedded);
 }
@@ -214,14 +208,15 @@ static void added_may_remove_itself_and_fail(void **state)
     spy_end(embedded);
 }
 
-static void added_may_remove_one_that_was_not_told(void **state)
+static void added_may_remove_one_before_its_added(void **state)
 {
     (void)state;
     spy_act act = { "added", remove_b, false, false };
     spy_entry entries[] = SPIES(&act, NULL, NULL);
     weir_embedded *embedded = spy_open_unregistered(entries);
     spy_register(embedded);
-    assert_trace("a.added c.added a.on_registered c.on_registered a.on_active c.on_active");
+    assert_trace("a.added b.removed c.added a.on_registered c.on_registered a.on_active "
+                 "c.on_active");
     spy_end(embedded);
 }
 
@@ -238,7 +233,7 @@ static void added_may_close(void **state)
     spy_end(embedded);
 }
 
-static void who_was_never_told_is_not_told_to_go(void **state)
+static void removed_runs_once_without_added(void **state)
 {
     (void)state;
     spy_entry entries[] = SPIES(NULL, NULL, NULL);
@@ -248,12 +243,12 @@ static void who_was_never_told_is_not_told_to_go(void **state)
     assert_int_equal(weir_pipeline_replace(pipeline, "b", "n", &spy, NULL), 0);
     assert_int_equal(weir_ctx_remove(weir_pipeline_ctx(pipeline, "c")), 0);
     spy_register(embedded);
-    assert_trace("n.added n.on_registered n.on_active");
+    assert_trace("a.removed b.removed c.removed n.added n.on_registered n.on_active");
     spy_end(embedded);
     /* And with the channel, when that never got to a loop. */
     embedded = spy_open_unregistered(entries);
     weir_embedded_free(embedded);
-    assert_trace("");
+    assert_trace("c.removed b.removed a.removed");
 }
 
 /* Errors --------------------------------------------------------------------------------------- */
@@ -548,7 +543,7 @@ static void closing_before_registration(void **state)
     weir_channel_register(channel, weir_embedded_executor(embedded), registered);
     weir_embedded_run(embedded);
     assert_int_equal(weir_future_code(weir_promise_future(registered)), WEIR_ECLOSED);
-    assert_trace("");
+    assert_trace("c.removed b.removed a.removed");
     weir_promise_release(written);
     weir_promise_release(registered);
     spy_end(embedded);
@@ -926,14 +921,14 @@ int main(void)
         weir_case(added_waits_for_registration),
         weir_case(no_event_comes_before_added),
         weir_case(event_before_registration_waits_for_the_handlers),
-        weir_case(failing_added_takes_the_handler_out),
-        weir_case(failing_added_is_told_to_all_others),
+        weir_case(failing_added_closes_a_channel_that_relied_on_it),
+        weir_case(failing_added_returns_its_code_and_raises_it),
         weir_case(added_may_add),
         weir_case(added_may_remove_itself),
         weir_case(added_may_remove_itself_and_fail),
-        weir_case(added_may_remove_one_that_was_not_told),
+        weir_case(added_may_remove_one_before_its_added),
         weir_case(added_may_close),
-        weir_case(who_was_never_told_is_not_told_to_go),
+        weir_case(removed_runs_once_without_added),
         weir_case(failing_is_told_to_itself_first),
         weir_case(handler_that_takes_an_error_ends_it),
         weir_case(error_inside_on_error_goes_on_behind),

@@ -455,6 +455,37 @@ static void bytes_from_another_thread_count_at_once(void **state)
     close_world(&w);
 }
 
+/* Each of these is sent as soon as the loop has it, so the loop's own queue never gets full. */
+static void put_three_and_look(world *w)
+{
+    for (int i = 0; i < 3; i++) {
+        CHECK(w, weir_channel_is_writable(w->channel) == (i < 2));
+        put_silent(w, HIGH / 2 + 1);
+        flush(w);
+    }
+    CHECK(w, !weir_channel_is_writable(w->channel));
+}
+
+static void look_for_room(world *w)
+{
+    CHECK(w, weir_channel_is_writable(w->channel));
+}
+
+/* Or a producer thread that has seen `false` would wait for ever. */
+static void unwritable_seen_by_another_thread_is_followed_by_on_writability(void **state)
+{
+    (void)state;
+    world w = { .count = 0 };
+    open_world(&w, SIZE_MAX);
+    for (int i = 0; i < 3; i++) {
+        do_elsewhere(&w, put_three_and_look);
+        expect(&w, "writable ");
+        do_elsewhere(&w, look_for_room);
+        expect(&w, "");
+    }
+    close_world(&w);
+}
+
 /* Marks that change ---------------------------------------------------------------------------- */
 
 static void put_fifteen(world *w)
@@ -945,6 +976,99 @@ static void a_loss_that_no_promise_tells_raises_one_error(void **state)
         expect(&w, "error:EIO | a:EIO b:EIO inactive ");
         close_world(&w);
     }
+}
+
+/* How a program writes: NULL is the message whose allocation failed. */
+typedef void (*write_fn)(weir_channel *channel, weir_msg *msg, weir_promise *promise);
+
+static weir_ctx *diary_of(weir_channel *channel)
+{
+    return weir_pipeline_ctx(weir_channel_pipeline(channel), "diary");
+}
+
+static void ctx_write(weir_channel *channel, weir_msg *msg, weir_promise *promise)
+{
+    weir_ctx_write(diary_of(channel), msg, promise);
+}
+
+static void ctx_write_and_flush(weir_channel *channel, weir_msg *msg, weir_promise *promise)
+{
+    weir_ctx_write_and_flush(diary_of(channel), msg, promise);
+}
+
+static write_fn write_null;
+
+static void put_null(world *w)
+{
+    put_silent(w, 1);
+    flush(w);
+    write_null(w->channel, NULL, NULL);
+    put_silent(w, 1); /* must not follow the gap */
+    flush(w);
+}
+
+static void put_null_with_promise(world *w)
+{
+    weir_promise *promise = weir_channel_promise(w->channel);
+    write_null(w->channel, NULL, promise);
+    assert_int_equal(weir_future_code(weir_promise_future(promise)), -ENOMEM);
+    weir_promise_release(promise);
+}
+
+static size_t received(world *w)
+{
+    size_t count = 0;
+    weir_msg *msg;
+    while ((msg = weir_embedded_read_outbound(w->embedded)) != NULL) {
+        count += weir_msg_size(msg);
+        weir_msg_release(msg);
+    }
+    return count;
+}
+
+static void write_null_in(way_fn way, write_fn write)
+{
+    world w = { .count = 0 };
+    write_null = write;
+    open_world(&w, SIZE_MAX);
+    way(&w, put_null_with_promise);
+    assert_true(weir_channel_is_open(w.channel));
+    assert_null(strstr(w.diary, "error"));
+    way(&w, put_null);
+    assert_false(weir_channel_is_open(w.channel));
+    assert_non_null(strstr(w.diary, "error:ENOMEM"));
+    size_t count = received(&w); /* a close overtakes what another thread has just written */
+    assert_true(count == 1 || (way == do_elsewhere && count == 0));
+    close_world(&w);
+}
+
+static void writing_null_is_a_failed_write(void **state)
+{
+    (void)state;
+    const write_fn writes[] = { weir_channel_write, weir_channel_write_and_flush, ctx_write,
+                                ctx_write_and_flush };
+    for (int i = 0; i < 4; i++) {
+        write_null_in(do_as_task, writes[i]);
+        write_null_in(do_in_callback, writes[i]);
+        if (i < 2) /* a context belongs to its executor */
+            write_null_in(do_elsewhere, writes[i]);
+    }
+}
+
+static void read_null(world *w)
+{
+    weir_ctx_fire_read(diary_of(w->channel), NULL);
+}
+
+static void passing_null_on_closes(void **state)
+{
+    (void)state;
+    world w = { .count = 0 };
+    open_world(&w, SIZE_MAX);
+    do_as_task(&w, read_null);
+    assert_false(weir_channel_is_open(w.channel));
+    assert_non_null(strstr(w.diary, "error:ENOMEM"));
+    close_world(&w);
 }
 
 static void write_after_close(world *w)
@@ -1578,6 +1702,9 @@ int main(void)
         weir_case(crossings_that_undo_each_other_are_told_once),
         weir_case(coming_back_and_crossing_again_is_told_once),
         weir_case(bytes_from_another_thread_count_at_once),
+        weir_case(unwritable_seen_by_another_thread_is_followed_by_on_writability),
+        weir_case(writing_null_is_a_failed_write),
+        weir_case(passing_null_on_closes),
         weir_case(marks_may_change_while_bytes_wait),
         weir_case(the_low_mark_is_never_above_the_high_one),
         weir_case(pausing_begins_also_when_it_is_unwritable_already),

@@ -772,13 +772,11 @@ static void it_can_have_an_executor_of_its_own(void **state)
     }
     feed(embedded, WEIR_PART_START, "and no end");
     for (int i = 0; i < 50; i++) {
-        while (weir_embedded_inbound_count(embedded) == 0)
-            weir_embedded_run(embedded);
+        WAIT_FOR_STEPPING(weir_embedded_inbound_count(embedded) != 0, weir_embedded_run(embedded));
         expect_letter(embedded, "123", false);
     }
     weir_embedded_close(embedded);
-    while (!weir_embedded_take_error(embedded, NULL))
-        weir_embedded_run(embedded);
+    WAIT_FOR_STEPPING(weir_embedded_take_error(embedded, NULL), weir_embedded_run(embedded));
     weir_embedded_free(embedded);
     end_group(office.group);
 }

@@ -887,8 +887,7 @@ static int add_frames_elsewhere(weir_channel *channel, void *arg)
 
 static void wait_for_text(weir_embedded *embedded, const char *text)
 {
-    while (weir_embedded_inbound_count(embedded) == 0)
-        weir_embedded_run(embedded);
+    WAIT_FOR_STEPPING(weir_embedded_inbound_count(embedded) != 0, weir_embedded_run(embedded));
     codec_expect_text(embedded, text);
 }
 
@@ -915,8 +914,8 @@ static void it_can_have_an_executor_of_its_own(void **state)
             weir_embedded_write_inbound_bytes(embedded, "hi!", 3);
         if (!is_removed)
             wait_for_text(embedded, "fghi");
-        while (!is_removed && !weir_embedded_take_error(embedded, &error))
-            weir_embedded_run(embedded);
+        WAIT_FOR_STEPPING(is_removed || weir_embedded_take_error(embedded, &error),
+                          weir_embedded_run(embedded));
         assert_int_equal(error.code, is_removed ? 0 : -EBADMSG);
         weir_embedded_free(embedded);
     }
@@ -1208,6 +1207,33 @@ static void without_memory_it_says_so(void **state)
     }
 }
 
+/* A few bytes of a large read are copied; the next read is chained to them, which takes memory. */
+static void without_memory_for_a_chain_it_says_so(void **state)
+{
+    (void)state;
+    unsigned failures = 0;
+    char frame[101] = { 100 };
+    memset(frame + 1, 'x', 100);
+    for (unsigned nth = 1, calls = 1; calls >= nth - 1; nth++) { /* until it fails no more */
+        weir_embedded *embedded = embedded_with(add_frames, &chaining);
+        weir_buf *large = weir_buf_new(4096), *rest = weir_buf_from(frame + 3, 98);
+        assert_int_equal(weir_buf_write_bytes(large, frame, 3), 0);
+        assert_int_equal(weir_embedded_write_inbound(embedded, &large->msg), 0);
+        harness_fail_nth("pool", nth, -ENOMEM);
+        int code = weir_embedded_write_inbound(embedded, &rest->msg);
+        calls = harness_fail_end();
+        failures += code < 0;
+        assert_true(code == 0 || code == -ENOMEM);
+        if (code == 0)
+            codec_expect(embedded, frame + 1, 100);
+        else
+            assert_true(weir_embedded_take_error(embedded, NULL));
+        assert_int_equal(weir_channel_is_open(weir_embedded_channel(embedded)), code == 0);
+        codec_end(embedded);
+    }
+    assert_true(failures > 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1247,6 +1273,7 @@ int main(void)
         weir_case(decoders_stand_behind_each_other),
         weir_case(reads_stay_as_they_are),
         weir_case(without_memory_it_says_so),
+        weir_case(without_memory_for_a_chain_it_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

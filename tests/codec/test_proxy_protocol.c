@@ -756,6 +756,7 @@ static void it_can_have_an_executor_of_its_own(void **state)
         weir_embedded_close(embedded);
         run_both(embedded, group);
         weir_embedded_free(embedded);
+        weir_group_shutdown(group, 0, 0);
         weir_group_free(group);
     }
 }
@@ -838,6 +839,117 @@ static void without_memory_nobody_is_somebody_else(void **state)
     }
 }
 
+/* Time ----------------------------------------------------------------------------------------- */
+
+static void expect_timeout(weir_embedded *embedded, int64_t ms, const char *text)
+{
+    weir_channel *channel = weir_embedded_channel(embedded);
+    assert_int_equal(weir_embedded_advance(embedded, WEIR_MS(ms) - 1), 0);
+    assert_int_equal(weir_embedded_check(embedded), 0);
+    assert_true(weir_channel_is_open(channel));
+    weir_embedded_advance(embedded, 1);
+    codec_expect_error(embedded, -ETIMEDOUT, text);
+    assert_false(weir_channel_is_open(channel));
+    assert_null(weir_embedded_read_inbound(embedded)); /* nobody has heard that it was active */
+    codec_end(embedded);
+}
+
+static void a_header_that_takes_too_long_closes_the_channel(void **state)
+{
+    (void)state;
+    expect_timeout(proxy_new(NULL), 5000, "no complete PROXY header within 5000 ms, only 0 bytes");
+    const weir_proxy_decoding given = { .is_optional = true, .header_timeout_ms = 700 };
+    expect_timeout(proxy_new(&given), 700, "no complete PROXY header within 700 ms, only 0 bytes");
+
+    /* Bytes that drip in do not make it longer. */
+    weir_embedded *embedded = proxy_new(NULL);
+    for (size_t i = 0; i < 4; i++) {
+        write_bytes(embedded, &V1_LINE[i], 1);
+        weir_embedded_advance(embedded, WEIR_SECONDS(1));
+    }
+    expect_timeout(embedded, 1000, "no complete PROXY header within 5000 ms, only 4 bytes");
+}
+
+static void the_time_of_a_header_ends_with_the_header(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = proxy_new(NULL);
+    weir_embedded_advance(embedded, WEIR_MS(5000) - 1);
+    write_bytes(embedded, V1_LINE, sizeof V1_LINE - 1);
+    codec_expect_text(embedded, "active");
+    codec_expect_text(embedded, V1_TEXT);
+    weir_embedded_advance(embedded, WEIR_SECONDS(60));
+    assert_int_equal(weir_embedded_check(embedded), 0);
+    assert_true(weir_channel_is_open(weir_embedded_channel(embedded)));
+    codec_end(embedded);
+}
+
+static void a_header_may_take_any_time_if_that_is_wished(void **state)
+{
+    (void)state;
+    const weir_proxy_decoding patient = { .header_timeout_ms = WEIR_OFF };
+    weir_embedded *embedded = proxy_new(&patient);
+    weir_embedded_advance(embedded, WEIR_SECONDS(86400));
+    assert_true(weir_channel_is_open(weir_embedded_channel(embedded)));
+    write_bytes(embedded, V1_LINE, sizeof V1_LINE - 1);
+    codec_expect_text(embedded, "active");
+    codec_expect_text(embedded, V1_TEXT);
+    codec_end(embedded);
+}
+
+/* The time begins when it is added, if the channel is active by then, else when that is so. */
+static void the_time_of_a_header_begins_when_the_channel_is_active(void **state)
+{
+    (void)state;
+    for (int is_late = 0; is_late < 2; is_late++) {
+        weir_embedded *embedded;
+        weir_embedded_config config = { .is_unconnected = !is_late };
+        assert_int_equal(weir_embedded_new(&embedded, &config, NULL), 0);
+        if (is_late)
+            weir_embedded_advance(embedded, WEIR_SECONDS(60));
+        assert_int_equal(weir_pipeline_add_first(weir_embedded_pipeline(embedded), NULL,
+                                                 &weir_proxy_decoder, NULL),
+                         0);
+        weir_embedded_run(embedded);
+        if (!is_late) {
+            weir_embedded_advance(embedded, WEIR_SECONDS(60));
+            weir_address any = { 0 };
+            assert_int_equal(weir_address_parse(&any, "127.0.0.1:1", NULL), 0);
+            weir_channel_connect(weir_embedded_channel(embedded), &any, NULL, NULL);
+            weir_embedded_run(embedded);
+        }
+        assert_true(weir_channel_is_active(weir_embedded_channel(embedded)));
+        expect_timeout(embedded, 5000, "no complete PROXY header within 5000 ms, only 0 bytes");
+    }
+}
+
+static void without_memory_for_its_time_no_header_is_awaited(void **state)
+{
+    (void)state;
+    bool has_closed = false;
+    for (unsigned nth = 1, calls = nth; nth <= calls; nth++) {
+        weir_embedded *embedded;
+        weir_embedded_config config = { .init = NULL };
+        assert_int_equal(weir_embedded_new(&embedded, &config, NULL), 0);
+        assert_int_equal(weir_pipeline_add_first(weir_embedded_pipeline(embedded), NULL,
+                                                 &weir_proxy_decoder, NULL),
+                         0);
+        harness_fail_nth(NULL, nth, -ENOMEM);
+        weir_embedded_run(embedded);
+        calls = harness_fail_end();
+        bool is_open = weir_channel_is_open(weir_embedded_channel(embedded));
+        has_closed |= !is_open;
+        if (is_open) { /* then it has its timer */
+            weir_embedded_advance(embedded, WEIR_MS(5000));
+            assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
+        }
+        while (weir_embedded_take_error(embedded, NULL))
+            ;
+        codec_end(embedded);
+    }
+    assert_true(has_closed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -869,6 +981,11 @@ int main(void)
         weir_case(what_was_held_goes_on_without_it),
         weir_case(an_end_of_input_is_an_end),
         weir_case(without_memory_nobody_is_somebody_else),
+        weir_case(a_header_that_takes_too_long_closes_the_channel),
+        weir_case(the_time_of_a_header_ends_with_the_header),
+        weir_case(a_header_may_take_any_time_if_that_is_wished),
+        weir_case(the_time_of_a_header_begins_when_the_channel_is_active),
+        weir_case(without_memory_for_its_time_no_header_is_awaited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

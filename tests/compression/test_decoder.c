@@ -662,15 +662,26 @@ static void without_memory_it_cannot_be_added(void **state)
     (void)state;
     FOR_EACH_FORMAT(format)
     {
+        unsigned failures = 0;
         for (unsigned nth = 1, calls = nth; calls >= nth; nth++) {
             reader self = { .config.format = format };
             weir_embedded *embedded = NULL;
             weir_embedded_config config = { .init = add_both, .arg = &self };
             harness_fail_nth("alloc", nth, -ENOMEM);
-            weir_embedded_new(&embedded, &config, NULL);
+            int code = weir_embedded_new(&embedded, &config, NULL);
             calls = harness_fail_end();
+            /* All or nothing: either it failed, or there is a channel with both handlers. */
+            assert_true(code == 0 || code == -ENOMEM);
+            assert_true(calls < nth ? code == 0 : true);
+            assert_int_equal(embedded != NULL, code == 0);
+            if (code == 0)
+                assert_int_equal(weir_pipeline_count(weir_embedded_pipeline(embedded)), 2);
+            if (code == 0)
+                assert_true(is_open(embedded));
+            failures += code < 0;
             weir_embedded_free(embedded);
         }
+        assert_true(failures > 0);
     }
 }
 

@@ -789,6 +789,36 @@ static void ranges_are_those_of_the_format(void **state)
     }
 }
 
+/* The bounds themselves are allowed, and what is beyond them is not. */
+static void windows_can_be_as_large_and_small_as_said(void **state)
+{
+    (void)state;
+    static const struct {
+        weir_compression_format format;
+        unsigned compress_min, compress_max, decompress_min, decompress_max;
+    } rows[] = {
+        { WEIR_COMPRESSION_GZIP, 9, 15, 8, 15 },    { WEIR_COMPRESSION_ZLIB, 9, 15, 8, 15 },
+        { WEIR_COMPRESSION_DEFLATE, 9, 15, 8, 15 }, { WEIR_COMPRESSION_BROTLI, 10, 24, 1, 0 },
+        { WEIR_COMPRESSION_ZSTD, 10, 23, 10, 27 },  { WEIR_COMPRESSION_LZ4, 1, 0, 1, 0 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (unsigned bits = 0; bits < 40 && weir_compression_has(rows[i].format); bits++) {
+            weir_compressor *compressor;
+            weir_decompressor *decompressor;
+            weir_compression compression = { .format = rows[i].format, .window_bits = bits };
+            weir_decompression decompression = { .format = rows[i].format, .window_bits = bits };
+            bool can_compress = bits >= rows[i].compress_min && bits <= rows[i].compress_max;
+            bool can_decompress = bits >= rows[i].decompress_min && bits <= rows[i].decompress_max;
+            assert_int_equal(weir_compressor_new(&compressor, &compression, NULL),
+                             bits == 0 || can_compress ? 0 : -EINVAL);
+            assert_int_equal(weir_decompressor_new(&decompressor, &decompression, NULL),
+                             bits == 0 || can_decompress ? 0 : -EINVAL);
+            weir_compressor_free(compressor);
+            weir_decompressor_free(decompressor);
+        }
+    }
+}
+
 static void what_is_not_built_in_says_so(void **state)
 {
     (void)state;
@@ -858,37 +888,41 @@ static int decompress_with_faults(weir_compression_format format, const bytes *f
     return code;
 }
 
+/* Also for the buffers, which come from the pool. */
 static void without_memory_it_says_so_and_leaks_nothing(void **state)
 {
     (void)state;
-    FOR_EACH_FORMAT(format)
-    {
-        bytes from = words(200 * KIB), small = compressed(format, &from);
-        unsigned failed = 0;
-        for (unsigned nth = 1;; nth++) {
-            harness_fail_nth("alloc", nth, -ENOMEM);
-            int code = compress_with_faults(format, &from);
-            if (harness_fail_end() < nth) {
-                assert_int_equal(code, 0);
-                break;
+    static const char *const calls[] = { "alloc", "pool" };
+    for (size_t i = 0; i < 2; i++)
+        FOR_EACH_FORMAT(format)
+        {
+            const char *call = calls[i];
+            bytes from = words(200 * KIB), small = compressed(format, &from);
+            unsigned failed = 0;
+            for (unsigned nth = 1;; nth++) {
+                harness_fail_nth(call, nth, -ENOMEM);
+                int code = compress_with_faults(format, &from);
+                if (harness_fail_end() < nth) {
+                    assert_int_equal(code, 0);
+                    break;
+                }
+                assert_int_equal(code, -ENOMEM);
+                failed++;
             }
-            assert_int_equal(code, -ENOMEM);
-            failed++;
-        }
-        for (unsigned nth = 1;; nth++) {
-            harness_fail_nth("alloc", nth, -ENOMEM);
-            int code = decompress_with_faults(format, &small);
-            if (harness_fail_end() < nth) {
-                assert_int_equal(code, 0);
-                break;
+            for (unsigned nth = 1;; nth++) {
+                harness_fail_nth(call, nth, -ENOMEM);
+                int code = decompress_with_faults(format, &small);
+                if (harness_fail_end() < nth) {
+                    assert_int_equal(code, 0);
+                    break;
+                }
+                assert_int_equal(code, -ENOMEM);
+                failed++;
             }
-            assert_int_equal(code, -ENOMEM);
-            failed++;
+            assert_true(failed > 1);
+            bytes_free(&from);
+            bytes_free(&small);
         }
-        assert_true(failed > 1);
-        bytes_free(&from);
-        bytes_free(&small);
-    }
 }
 
 int main(void)
@@ -921,6 +955,7 @@ int main(void)
         weir_case(other_formats_are_refused),
         weir_case(bad_configs_are_refused_in_words),
         weir_case(ranges_are_those_of_the_format),
+        weir_case(windows_can_be_as_large_and_small_as_said),
         weir_case(what_is_not_built_in_says_so),
         weir_case(without_memory_it_says_so_and_leaks_nothing),
     };

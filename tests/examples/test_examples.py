@@ -1005,6 +1005,82 @@ class Tls(unittest.TestCase):
                 with self.assertRaises(ConnectionResetError):
                     client.recv(1)
 
+    @contextlib.contextmanager
+    def late_upstream(self):
+        """A listener whose queue is full, so that a connection to it waits until `accept` is called, and up to a second more."""
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, \
+             socket.create_connection(listener.getsockname()) as filler:
+            listener.settimeout(PATIENCE_S)
+
+            def accept():
+                listener.listen(16)
+                far, address = listener.accept()
+                if address == filler.getsockname():
+                    far.close()
+                    return accept()
+                far.settimeout(PATIENCE_S)
+                return far
+            yield listener, accept
+
+    def wait_until_read(self, server_port, client_port):
+        """The server has taken everything from its socket that the client has sent."""
+        ends = rf" *\d+: \w+:{server_port:04X} \w+:{client_port:04X} 0[18] \w+:00000000 "
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            with open("/proc/net/tcp", encoding="ascii") as table:
+                if re.search(ends, table.read(), re.M):
+                    return
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    def shake_and_end(self, sock, data):
+        """Sends the last message of the handshake, data and close_notify in one piece: what to read the answer with."""
+        come, go = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = ssl.create_default_context(cafile=self.cert).wrap_bio(come, go, server_hostname="localhost")
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                sock.sendall(go.read())
+                come.write(sock.recv(65536))
+        if data:
+            tls.write(data)
+        with self.assertRaises(ssl.SSLWantReadError):
+            tls.unwrap()
+        sock.sendall(go.read())
+
+        def read():
+            try:
+                return tls.read(65536)
+            except ssl.SSLWantReadError:
+                come.write(sock.recv(65536))
+                return read()
+        return read
+
+    def test_the_proxy_passes_on_what_was_said_before_the_upstream_was_there(self):
+        """A client that has said everything, and close_notify, before the proxy has its connection."""
+        said = [b"", b"all there is"]
+        for io in BACKENDS:
+            with self.subTest(io), self.late_upstream() as (listener, accept), contextlib.ExitStack() as opened:
+                upstream = "127.0.0.1:%d" % listener.getsockname()[1]
+                proxy = opened.enter_context(server("proxy", "--connect", upstream, "--tls", *self.identity, io=io))
+                clients = [opened.enter_context(proxy.connect()) for _ in said]
+                reads = [self.shake_and_end(*each) for each in zip(clients, said)]
+                for client in clients:
+                    self.wait_until_read(proxy.port(), client.getsockname()[1])
+                passed_on = []
+                for _ in said:
+                    with accept() as far:
+                        passed_on.append(receive_all(far))
+                        far.sendall(b"an answer")
+                self.assertEqual(sorted(passed_on), said)
+                for client, read in zip(clients, reads):
+                    self.assertEqual(read(), b"an answer")
+                    with self.assertRaises(ssl.SSLZeroReturnError):  # close_notify
+                        read()
+                    self.assertEqual(client.recv(1), b"")
+
     def test_the_proxy_waits_for_who_does_not_read(self):
         for io in BACKENDS:
             with self.subTest(io), socket.create_server(("127.0.0.1", 0)) as listener:
@@ -1136,6 +1212,6 @@ class Readme(unittest.TestCase):
 
 if __name__ == "__main__":
     # The thread of weir's global executor ends a while after its last task; programs do not wait for it.
-    os.environ.setdefault("TSAN_OPTIONS", "report_thread_leaks=0")
+    os.environ["TSAN_OPTIONS"] = os.environ.get("TSAN_OPTIONS", "") + ":report_thread_leaks=0"
     PROGRAMS = sys.argv.pop(1)
     unittest.main(verbosity=2, warnings="ignore")

@@ -18,13 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Waits for something that another thread brings about; a run that hangs here has failed. */
-#define WAIT_FOR(condition)                                                                        \
-    do {                                                                                           \
-        while (!(condition))                                                                       \
-            sched_yield();                                                                         \
-    } while (0)
-
 static inline weir_group *new_group(const weir_group_config *config)
 {
     weir_group *group = NULL;
@@ -132,10 +125,9 @@ static inline weir_executor_stats stats_of(const weir_executor *executor)
 static inline void wait_for_passes(weir_executor *executor)
 {
     uint64_t passes = stats_of(executor).passes;
-    do {
-        weir_executor_wake(executor);
-        sched_yield();
-    } while (stats_of(executor).passes < passes + 2);
+    weir_executor_wake(executor);
+    WAIT_FOR_STEPPING(stats_of(executor).passes >= passes + 2,
+                      (weir_executor_wake(executor), sched_yield()));
 }
 
 static inline size_t count_entries(const char *path)
@@ -147,6 +139,48 @@ static inline size_t count_entries(const char *path)
         count++;
     closedir(dir);
     return count;
+}
+
+/* Completes a promise of the current executor's in the middle of a task, and notes where the
+ * listener runs. */
+typedef struct task_with_listener {
+    weir_listener listener;
+    weir_promise *promise;
+    weir_executor *executor;
+    bool is_in_task;
+    int calls, calls_in_task, calls_elsewhere;
+} task_with_listener;
+
+static inline void note_listener_call(weir_listener *listener, weir_future *future)
+{
+    (void)future;
+    task_with_listener *self = WEIR_CONTAINER(listener, task_with_listener, listener);
+    self->calls++;
+    self->calls_in_task += self->is_in_task;
+    self->calls_elsewhere += !weir_executor_is_current(self->executor);
+}
+
+static inline void task_with_listener_begin(task_with_listener *self)
+{
+    *self = (task_with_listener){ .listener.done = note_listener_call, .is_in_task = true };
+    self->executor = weir_executor_current();
+    self->promise = weir_promise_new(self->executor);
+    assert_non_null(self->promise);
+    weir_future_listen(weir_promise_future(self->promise), &self->listener);
+    weir_promise_set(self->promise, 0);
+}
+
+static inline void task_with_listener_end(task_with_listener *self)
+{
+    weir_promise_release(self->promise);
+    self->is_in_task = false;
+}
+
+static inline void assert_listener_ran_after_task(const task_with_listener *self)
+{
+    assert_int_equal(self->calls, 1);
+    assert_int_equal(self->calls_in_task, 0);
+    assert_int_equal(self->calls_elsewhere, 0);
 }
 
 /* A way to start threads that can fail, and counts. Join when the group is gone. */

@@ -610,6 +610,34 @@ static void never_started_one_terminates_without_a_thread(void **state)
     weir_group_free(group);
 }
 
+typedef struct shutdown_in_task {
+    task_with_listener outer;
+    weir_group *other;
+} shutdown_in_task;
+
+static int shut_down_other(void *arg)
+{
+    shutdown_in_task *self = arg;
+    task_with_listener_begin(&self->outer);
+    harness_fail_nth("pthread_create", 1, -EAGAIN);
+    weir_group_shutdown(self->other, 0, 1000);
+    harness_fail_end();
+    task_with_listener_end(&self->outer);
+    return weir_future_is_done(weir_group_terminated(self->other)) ? 0 : -EBUSY;
+}
+
+static void termination_without_a_thread_runs_no_listeners_of_the_caller(void **state)
+{
+    (void)state;
+    weir_group *group = new_group_of(1);
+    shutdown_in_task self = { .other = new_group_of(1) };
+    assert_int_equal(call_on(weir_group_at(group, 0), shut_down_other, &self), 0);
+    settle(weir_group_at(group, 0));
+    assert_listener_ran_after_task(&self.outer);
+    weir_group_free(self.other);
+    end_group(group);
+}
+
 static void second_shutdown_has_no_effect(void **state)
 {
     (void)state;
@@ -1393,6 +1421,7 @@ int main(void)
         weir_case(full_tail_refuses),
         weir_case(idle_executor_gives_its_pool_back),
         weir_case(never_started_one_terminates_without_a_thread),
+        weir_case(termination_without_a_thread_runs_no_listeners_of_the_caller),
         weir_case(second_shutdown_has_no_effect),
         weir_case(s047_no_task_of_eight_producers_is_lost),
         weir_case(s048_tasks_of_one_thread_run_in_order),

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -57,7 +56,7 @@ static void run_on(weir_executor *executor, weir_call_fn fn, void *arg)
 /* A listener that remembers what it was told, and when: as the how manieth of a row. */
 typedef struct ear {
     weir_listener listener;
-    unsigned calls;
+    unsigned calls, drops;
     int code;
     void *value;
     pthread_t thread;
@@ -536,21 +535,92 @@ static void listener_on_the_executors_thread_is_called_when_the_task_returns(voi
     end_executor(executor);
 }
 
-static void after_the_executors_end_listeners_are_told_all_the_same(void **state)
+static void never(void *arg, weir_future *future)
+{
+    (void)arg;
+    (void)future;
+    fail();
+}
+
+static void count_drop(weir_listener *listener, weir_future *future)
+{
+    ear *self = WEIR_CONTAINER(listener, ear, listener);
+    self->drops++;
+    self->code = weir_future_code(future);
+}
+
+static void add_droppable(ear *self, weir_future *future)
+{
+    self->listener.dropped = count_drop;
+    listen_with(self, future);
+}
+
+static void terminated_executor_drops_listeners_and_calls_none(void **state)
 {
     (void)state;
-    ear before = { 0 }, after = { 0 };
+    ear before = { 0 }, plain = { 0 }, after = { 0 };
     weir_executor *executor = start_executor();
     weir_promise *promise = weir_promise_new(executor);
-    listen_with(&before, weir_promise_future(promise));
+    add_droppable(&before, weir_promise_future(promise));
+    listen_with(&plain, weir_promise_future(promise));
+    assert_int_equal(weir_future_on_done(weir_promise_future(promise), never, NULL), 0);
     weir_executor_shutdown(executor, 0, 1000);
     assert_int_equal(weir_future_await(weir_executor_terminated(executor)), 0);
     weir_promise_set(promise, -EIO);
-    assert_int_equal(before.calls, 1);
+    assert_int_equal(before.drops, 1);
     assert_int_equal(before.code, -EIO);
-    listen_with(&after, weir_promise_future(promise));
-    assert_int_equal(after.calls, 1);
+    add_droppable(&after, weir_promise_future(promise));
+    assert_int_equal(after.drops, 1);
+    assert_int_equal(before.calls + plain.calls + after.calls, 0);
     weir_promise_release(promise);
+    end_executor(executor);
+}
+
+static int refuse_to_start(void *arg, const char *name, void (*run)(void *run_arg), void *run_arg)
+{
+    (void)arg;
+    (void)name;
+    (void)run;
+    (void)run_arg;
+    return -EAGAIN;
+}
+
+static void executor_that_cannot_start_drops_listeners(void **state)
+{
+    (void)state;
+    ear only = { 0 };
+    weir_group *group;
+    weir_group_config config = { .count = 1, .start = refuse_to_start };
+    assert_int_equal(weir_group_new_executors(&group, &config, NULL), 0);
+    weir_promise *promise = weir_promise_new(weir_group_at(group, 0));
+    add_droppable(&only, weir_promise_future(promise));
+    weir_promise_set(promise, 0);
+    assert_int_equal(only.drops, 1);
+    assert_int_equal(only.calls, 0);
+    weir_promise_release(promise);
+    weir_group_shutdown(group, 0, 0);
+    weir_group_free(group);
+}
+
+/* Results that follow or join others have no thread of their own: they are complete all the same.
+ */
+static void terminated_executor_still_completes_followers_and_joins(void **state)
+{
+    (void)state;
+    weir_executor *executor = start_executor();
+    weir_promise *from = weir_promise_new(executor), *to = weir_promise_new(NULL),
+                 *joined = weir_promise_new(NULL);
+    weir_future *future = weir_promise_future(from);
+    assert_int_equal(weir_promise_follow(to, future), 0);
+    assert_int_equal(weir_promise_join(joined, &future, 1, WEIR_JOIN_ALL), 0);
+    weir_executor_shutdown(executor, 0, 1000);
+    assert_int_equal(weir_future_await(weir_executor_terminated(executor)), 0);
+    weir_promise_set(from, -EIO);
+    assert_int_equal(weir_future_code(weir_promise_future(to)), -EIO);
+    assert_int_equal(weir_future_code(weir_promise_future(joined)), -EIO);
+    weir_promise_release(from);
+    weir_promise_release(to);
+    weir_promise_release(joined);
     end_executor(executor);
 }
 
@@ -699,8 +769,7 @@ static void waiters_on_other_threads_wake_up(void **state)
             waiters[i].future = weir_promise_future(promise);
             waiters[i].has_timeout = i % 2;
             assert_int_equal(pthread_create(&threads[i], NULL, wait_for_it, &waiters[i]), 0);
-            while (atomic_load(&waiters[i].tid) == 0 || !is_asleep(atomic_load(&waiters[i].tid)))
-                sched_yield();
+            WAIT_FOR(atomic_load(&waiters[i].tid) != 0 && is_asleep(atomic_load(&waiters[i].tid)));
         }
         complete_by(way, promise, &freed);
         for (int i = 0; i < COUNT; i++) {
@@ -1060,8 +1129,7 @@ static void race_listeners(weir_executor *executor)
     }
     for (int t = 0; t < ADDERS; t++)
         pthread_join(threads[t], NULL);
-    while (atomic_load(&told) < ADDERS * ROUNDS * EACH)
-        sched_yield();
+    WAIT_FOR(atomic_load(&told) >= ADDERS * ROUNDS * EACH);
     if (executor != NULL)
         flush(executor);
     pthread_barrier_destroy(&barrier);
@@ -1155,7 +1223,9 @@ int main(void)
         weir_case(bound_it_tells_on_the_executors_thread),
         weir_case(telling_starts_the_executor),
         weir_case(listener_on_the_executors_thread_is_called_when_the_task_returns),
-        weir_case(after_the_executors_end_listeners_are_told_all_the_same),
+        weir_case(terminated_executor_drops_listeners_and_calls_none),
+        weir_case(executor_that_cannot_start_drops_listeners),
+        weir_case(terminated_executor_still_completes_followers_and_joins),
         weir_case(long_chain_does_not_grow_the_stack),
         weir_case(long_chain_on_an_executor_does_not_grow_its_stack),
         weir_case(long_chain_of_forgotten_ones_does_not_grow_the_stack),

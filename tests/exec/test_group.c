@@ -263,6 +263,47 @@ static void s019_generic_survives_the_counters_wrap(void **state)
     end_group(group);
 }
 
+/* Posts a task while the thread is being started, then fails to start it. */
+typedef struct poster_in_start {
+    starter threads;
+    weir_executor *executor;
+    probe probe;
+    int code; /* of the post */
+} poster_in_start;
+
+static int post_and_start(void *start_arg, const char *name, weir_thread_fn body, void *arg)
+{
+    poster_in_start *self = start_arg;
+    if (atomic_load(&self->threads.calls) == 0)
+        self->code = weir_executor_post(self->executor, &self->probe.task);
+    return starter_start(&self->threads, name, body, arg);
+}
+
+/* Its poster found a started executor, and was told that the task will run. */
+static void failed_start_for_a_channel_is_retried_for_posted_tasks(void **state)
+{
+    (void)state;
+    for (int failures = 1; failures <= 2; failures++) {
+        poster_in_start self = { .threads = { .failures_left = failures, .code = -EAGAIN },
+                                 .probe = PROBE,
+                                 .code = 1 };
+        weir_group *group = new_group(
+            &(weir_group_config){ .count = 1, .start = post_and_start, .start_arg = &self });
+        self.executor = weir_group_at(group, 0);
+        harness_log_begin(WEIR_LOG_ERROR);
+        assert_ptr_equal(weir__group_choose(group), self.executor);
+        assert_int_equal(self.code, 0);
+        assert_int_equal(atomic_load(&self.threads.calls), 2);
+        assert_int_equal(harness_log_has("has tasks, but no thread to run them"), failures == 2);
+        harness_log_end();
+        if (failures == 2)
+            assert_ptr_equal(weir__group_choose(group), self.executor);
+        WAIT_FOR(atomic_load(&self.probe.runs) == 1);
+        end_group(group);
+        starter_join(&self.threads);
+    }
+}
+
 static size_t always(void *chooser_arg, weir_group *group, uint64_t n, size_t count)
 {
     (void)group;
@@ -513,9 +554,55 @@ static void freed_while_another_thread_shuts_down(void **state)
     }
 }
 
+/* A listener that is added after the end is notified by the thread that adds it
+ * -------------------- */
+
+typedef struct late_listener {
+    weir_listener listener;
+    weir_future *future;
+    atomic_bool is_called, is_freed;
+} late_listener;
+
+static void on_late(weir_listener *listener, weir_future *future)
+{
+    late_listener *self = WEIR_CONTAINER(listener, late_listener, listener);
+    (void)future;
+    atomic_store(&self->is_called, true);
+    for (int i = 0; i < 100 && !atomic_load(&self->is_freed); i++)
+        usleep(500); /* the group's owner has every chance to free it */
+}
+
+static void *listen_late(void *arg)
+{
+    late_listener *self = arg;
+    weir_future_listen(self->future, &self->listener);
+    return NULL;
+}
+
+/* The address sanitizer notices a future that is gone. */
+static void futures_of_a_freed_group_outlive_their_late_listeners(void **state)
+{
+    (void)state;
+    for (int is_executors = 0; is_executors < 2; is_executors++) {
+        weir_group *group = new_group_of(1);
+        late_listener self = { .listener.done = on_late };
+        pthread_t thread;
+        self.future = is_executors ? weir_executor_terminated(weir_group_at(group, 0))
+                                   : weir_group_terminated(group);
+        weir_group_shutdown(group, 0, 0);
+        assert_int_equal(weir_future_await(self.future), 0);
+        assert_int_equal(pthread_create(&thread, NULL, listen_late, &self), 0);
+        WAIT_FOR(atomic_load(&self.is_called));
+        weir_group_free(group);
+        atomic_store(&self.is_freed, true);
+        pthread_join(thread, NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        weir_case(futures_of_a_freed_group_outlive_their_late_listeners),
         weir_case(s007_default_is_two_per_cpu),
         weir_case(s007_environment_overrides_the_default),
         weir_case(s008_negative_count_is_refused_by_name),
@@ -526,6 +613,7 @@ int main(void)
         weir_case(s027_hook_that_fails_once_is_asked_again),
         weir_case(s018_power_of_two_goes_by_turns),
         weir_case(s019_generic_survives_the_counters_wrap),
+        weir_case(failed_start_for_a_channel_is_retried_for_posted_tasks),
         weir_case(s020_chooser_follows_the_count_or_the_user),
         weir_case(least_loaded_is_chosen),
         weir_case(s022_children_are_listed_in_order),

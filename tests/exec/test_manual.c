@@ -242,6 +242,30 @@ static void step_inside_a_callback_leaves_its_own_executor_alone(void **state)
     }
 }
 
+static int step_other_group(void *arg)
+{
+    task_with_listener *self = arg;
+    probe p = PROBE;
+    weir_group *group = new_manual(PLAIN, 1, NULL);
+    task_with_listener_begin(self);
+    assert_int_equal(weir_executor_post(weir_group_at(group, 0), &p.task), 0);
+    assert_int_equal(weir_group_step(group), 1);
+    task_with_listener_end(self);
+    end_group(group);
+    return 0;
+}
+
+static void step_inside_a_task_runs_no_listeners_of_its_executor(void **state)
+{
+    (void)state;
+    task_with_listener self;
+    weir_group *group = new_group_of(1);
+    assert_int_equal(call_on(weir_group_at(group, 0), step_other_group, &self), 0);
+    settle(weir_group_at(group, 0));
+    assert_listener_ran_after_task(&self);
+    end_group(group);
+}
+
 static void *free_elsewhere(void *arg)
 {
     weir_group_free(arg);
@@ -955,6 +979,41 @@ static void after_the_end_nothing_is_taken_or_stepped(void **state)
     }
 }
 
+/* A shutdown hook that takes its time. */
+typedef struct slow_hook {
+    weir_hook hook;
+    weir_virtual_clock *clock;
+    weir_executor *executor;
+} slow_hook;
+
+static void take_50_ms(weir_hook *hook)
+{
+    weir_virtual_clock_advance(WEIR_CONTAINER(hook, slow_hook, hook)->clock, WEIR_MS(50));
+}
+
+static int add_slow_hook(void *arg)
+{
+    slow_hook *self = arg;
+    return weir_executor_add_shutdown_hook(self->executor, &self->hook);
+}
+
+static void quiet_period_begins_after_the_last_shutdown_hook(void **state)
+{
+    (void)state;
+    for (kind of = PLAIN; of < KINDS; of++) {
+        weir_virtual_clock clock;
+        weir_group *group = new_manual(of, 1, start_clock(&clock, true));
+        slow_hook slow = { .hook.run = take_50_ms, .clock = &clock };
+        slow.executor = weir_group_at(group, 0);
+        assert_int_equal(call_on(slow.executor, add_slow_hook, &slow), 0);
+        int64_t start_ns = time_of(&clock);
+        assert_int_equal(weir_group_shutdown(group, 100, 10000), 0);
+        assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
+        assert_int_equal(time_of(&clock) - start_ns, WEIR_MS(150));
+        weir_group_free(group);
+    }
+}
+
 /* A hook that posts in the pass which finds that the quiet period is over. */
 typedef struct late_hook {
     weir_hook hook;
@@ -1113,6 +1172,7 @@ int main(void)
         weir_case(other_threads_may_not_step),
         weir_case(groups_with_threads_cannot_be_stepped),
         weir_case(step_inside_a_callback_leaves_its_own_executor_alone),
+        weir_case(step_inside_a_task_runs_no_listeners_of_its_executor),
         weir_case(free_on_another_thread_is_misuse),
         weir_case(await_steps),
         weir_case(await_moves_a_virtual_clock_on),
@@ -1137,6 +1197,7 @@ int main(void)
         weir_case(s040_manual_one_ends_after_the_timeout),
         weir_case(s044_timers_of_a_manual_one_are_cancelled),
         weir_case(after_the_end_nothing_is_taken_or_stepped),
+        weir_case(quiet_period_begins_after_the_last_shutdown_hook),
         weir_case(task_at_the_last_moment_does_not_block_a_step),
         weir_case(group_that_cannot_be_made_leaves_nothing),
         weir_case(each_group_may_have_a_clock_of_its_own),

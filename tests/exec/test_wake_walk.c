@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Falling asleep against posting and waking: every interleaving of the real code's steps. */
+#include "exec/posters.h" /* here: what is each thread's own is no scheduling point */
 #include "harness.h"
 
 #include <errno.h>
@@ -70,8 +71,8 @@ enum {
 typedef struct walked_step {
     int object; /* its number */
     bool is_write;
-    bool is_wait; /* the executor's: not before it was woken */
-    bool is_lock; /* not before the lock is free */
+    bool is_lock;         /* not before the lock is free */
+    bool (*may_go)(void); /* the executor's wait: not before this holds; NULL: always */
 } walked_step;
 
 typedef struct fiber {
@@ -233,20 +234,21 @@ UNWATCHED static void point(const volatile void *address, bool is_write)
         return;
     self->next.object = object;
     self->next.is_write = is_write;
-    self->next.is_wait = self->next.is_lock = false;
+    self->next.is_lock = false;
+    self->next.may_go = NULL;
     give_way(self);
 }
 
-/* The executor's wait: goes on when its object has been written to, and is true. */
-UNWATCHED static void wait_point(const volatile void *address)
+/* The executor's wait: goes on when its object has been written to, and `may_go` holds. */
+UNWATCHED static void wait_point(const volatile void *address, bool (*may_go)(void))
 {
     fiber *self = running;
     if (self == NULL || walk.is_over)
         return;
     self->next.object = number_of(address);
     self->next.is_write = true;
-    self->next.is_wait = true;
     self->next.is_lock = false;
+    self->next.may_go = may_go;
     note_access(self->next.object, self->number, true);
     give_way(self);
 }
@@ -258,7 +260,7 @@ UNWATCHED static void walked_lock(pthread_mutex_t *mutex)
     if (self != NULL && !walk.is_over) {
         self->next.object = number_of(mutex);
         self->next.is_write = self->next.is_lock = true;
-        self->next.is_wait = false;
+        self->next.may_go = NULL;
         note_access(self->next.object, self->number, true);
         if (walk.is_shared[self->next.object])
             give_way(self);
@@ -372,6 +374,8 @@ static void look_first(void);
 #include "exec/executor.c"
 
 static void wake_at_shutdown(weir_executor *executor);
+static void wait_for_posters(void);
+#define weir__posters_wait(executor) wait_for_posters()
 #define state_of state_in_lifecycle
 #define weir_executor_wake(executor) wake_at_shutdown(executor)
 #define pthread_mutex_lock(mutex) walked_lock(mutex)
@@ -382,6 +386,7 @@ static void wake_at_shutdown(weir_executor *executor);
 #undef weir__task_queue_is_empty
 #undef weir__task_queue_push
 #undef weir_executor_wake
+#undef weir__posters_wait
 #undef pthread_mutex_lock
 #undef pthread_mutex_unlock
 
@@ -412,12 +417,19 @@ typedef struct walked_task {
 } walked_task;
 
 static const scenario *played;
+static bool retires;       /* the executor is idle at first, and its thread ends */
+static int failing_starts; /* of the next thread: so many at first */
+static int failing_wakes;  /* so many at first, as when a thread is needed and none can be had */
 static bool runs_batches; /* as plain executors do; else until there is nothing left, as loops do */
 
 static struct {
     weir_executor base;
     _Atomic(bool) is_woken;
-    int wakes, falls, tasks_run;
+    _Atomic(bool) is_started; /* the thread after the one that has retired */
+    _Atomic(int) posters;     /* producers inside a post */
+    int starts, failed_starts;
+    bool is_open;
+    int wakes, failed_wakes, falls, tasks_run;
     int passes_begun, passes_at_wake; /* when it was last told to wake up */
     walked_task tasks[FIBERS][MOST_ACTS], inner[FIBERS][MOST_ACTS];
     int codes[FIBERS][MOST_ACTS];
@@ -518,15 +530,33 @@ UNWATCHED static void look_at_order(const volatile void *address, char operation
     }
 }
 
+/* A thread that ends, and one that is started, bring what was done before: a wake-up that can fail
+ * means these, and so has the lock that keeps them apart. */
+static int handovers;
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void hand_over(void)
+{
+    if (failing_wakes > 0)
+        __atomic_fetch_add(&handovers, 1, __ATOMIC_ACQ_REL);
+}
+
+UNWATCHED static bool is_woken(void)
+{
+    return RAW_LOAD(&subject.is_woken, memory_order_relaxed);
+}
+
 static bool walked_wait(weir_executor *executor, int64_t timeout_ns)
 {
     (void)executor;
     (void)timeout_ns;
     if (own_fiber()->ordered_loads < 2 && mutated == NONE)
         walk.weakness = "the look at the queues before the wait";
-    wait_point(&subject.is_woken);
+    hand_over();
+    wait_point(&subject.is_woken, is_woken);
     /* Relaxed: the protocol must not need the wake-up to bring anything but itself. */
     RAW_STORE(&subject.is_woken, false, memory_order_relaxed);
+    hand_over();
     return true;
 }
 
@@ -535,20 +565,130 @@ UNWATCHED static void count_wake(void)
     subject.wakes++;
 }
 
-static int walked_wake(weir_executor *executor)
+/* There is a thread to be woken until the executor waits: only then a wake-up can fail. */
+UNWATCHED static bool take_failure(void)
 {
-    (void)executor;
+    bool fails = subject.failed_wakes < failing_wakes && fibers[CONSUMER].next.may_go == is_woken &&
+                 !is_woken();
+    subject.failed_wakes += fails;
+    return fails;
+}
+
+static int wake_or_fail(void)
+{
+    if (take_failure())
+        return -EAGAIN;
+    hand_over();
     count_wake();
     atomic_store_explicit(&subject.is_woken, true, memory_order_relaxed);
     return 0;
 }
 
+UNWATCHED static void look_whether_open(const char *weakness)
+{
+    if (!subject.is_open)
+        walk.weakness = weakness;
+}
+
+static int walked_wake(weir_executor *executor)
+{
+    (void)executor;
+    look_whether_open("a wake-up of a backend that is closed");
+    if (failing_wakes == 0)
+        return wake_or_fail();
+    walked_lock(&start_lock);
+    hand_over();
+    int code = wake_or_fail();
+    if (code == 0)
+        walked_unlock(&start_lock);
+    return code;
+}
+
+static void walked_wake_failed(weir_executor *executor)
+{
+    (void)executor;
+    walked_unlock(&start_lock);
+}
+
+/* An idle executor wakes up by its timer. */
 static bool walked_turn(weir_executor *executor, int64_t max_wait_ns)
 {
-    weir__executor_sleep(executor, max_wait_ns);
+    if (!executor->may_retire)
+        weir__executor_sleep(executor, max_wait_ns);
     note_pass();
     return runs_batches ? weir__executor_run_batch(executor)
                         : weir__executor_run_tasks(executor, -1);
+}
+
+/* Retiring. The next thread is the same fiber's, once more. */
+
+static int walked_open(weir_executor *executor)
+{
+    (void)executor;
+    if (subject.is_open)
+        walk.weakness = "a backend opened twice";
+    subject.is_open = true;
+    return 0;
+}
+
+/* At the executor's end a backend can be woken until the memory goes. */
+static void walked_close(weir_executor *executor)
+{
+    bool is_end = weir_executor_is_current(executor);
+    look_whether_open("a backend closed twice");
+    if (is_end && weir_executor_get_state(executor) < WEIR_EXECUTOR_SHUTTING_DOWN)
+        walk.weakness = "a backend closed as if its executor had ended";
+    subject.is_open = is_end;
+}
+
+static void walked_retire(weir_executor *executor)
+{
+    (void)executor;
+    look_whether_open("a backend closed twice");
+    subject.is_open = false;
+}
+
+UNWATCHED static bool take_start_failure(void)
+{
+    bool fails = subject.failed_starts < failing_starts;
+    subject.failed_starts += fails;
+    subject.starts += !fails;
+    return fails;
+}
+
+/* As a thread's start does it, this brings what was done before. */
+static int walked_start(void *start_arg, const char *name, weir_thread_fn body, void *arg)
+{
+    (void)start_arg;
+    (void)name;
+    (void)body;
+    (void)arg;
+    if (take_start_failure())
+        return -EAGAIN;
+    atomic_store_explicit(&subject.is_started, true, memory_order_release);
+    return 0;
+}
+
+UNWATCHED static bool is_started(void)
+{
+    return RAW_LOAD(&subject.is_started, memory_order_relaxed);
+}
+
+static void wait_for_start(void)
+{
+    wait_point(&subject.is_started, is_started);
+    (void)RAW_EXCHANGE(&subject.is_started, false, memory_order_acquire);
+}
+
+UNWATCHED static bool has_no_posters(void)
+{
+    return RAW_LOAD(&subject.posters, memory_order_relaxed) == 0;
+}
+
+static void wait_for_posters(void)
+{
+    wait_point(&subject.posters, has_no_posters);
+    (void)RAW_LOAD(&subject.posters, memory_order_acquire);
 }
 
 static void walked_destroy(weir_executor *executor)
@@ -560,7 +700,11 @@ static const weir_executor_type walked_type = {
     .name = "walked",
     .turn = walked_turn,
     .wait = walked_wait,
+    .open = walked_open,
     .wake = walked_wake,
+    .wake_failed = walked_wake_failed,
+    .close = walked_close,
+    .retire = walked_retire,
     .destroy = walked_destroy,
 };
 
@@ -608,17 +752,31 @@ static int perform(act what, weir_task *task)
     }
 }
 
+static void run_consumer(void)
+{
+    while (!weir__executor_run_turns(&subject.base)) {
+        wait_for_start();
+        if (weir_executor_get_state(&subject.base) == WEIR_EXECUTOR_TERMINATED)
+            return;
+    }
+    if (has_shutdown())
+        finish(&subject.base);
+}
+
 static void run_body(int number)
 {
     if (number == CONSUMER) {
-        weir__executor_run_turns(&subject.base);
-        if (has_shutdown())
-            finish(&subject.base);
+        run_consumer();
         return;
     }
     const act *script = played->scripts[number - 1];
-    for (int i = 0; script[i] != END; i++)
+    for (int i = 0; script[i] != END; i++) {
+        if (retires)
+            atomic_fetch_add_explicit(&subject.posters, 1, memory_order_relaxed);
         subject.codes[number][i] = perform(script[i], &subject.tasks[number][i].task);
+        if (retires)
+            atomic_fetch_sub_explicit(&subject.posters, 1, memory_order_release);
+    }
 }
 
 static void prepare(void)
@@ -626,7 +784,10 @@ static void prepare(void)
     memset(&subject, 0, sizeof subject);
     weir_virtual_clock_init(&walk_clock, WEIR_SECONDS(1));
     weir__executor_init(&subject.base, &walked_type,
-                        &(weir_executor_config){ .name = "walked", .clock = &walk_clock.clock });
+                        &(weir_executor_config){
+                            .name = "walked", .clock = &walk_clock.clock, .start = walked_start });
+    subject.is_open = true;
+    subject.base.may_retire = retires;
     atomic_init(&subject.base.state, WEIR_EXECUTOR_STARTED);
     for (int i = 1; i < walk.fiber_count; i++) {
         for (int j = 0; j < MOST_ACTS; j++) {
@@ -646,12 +807,18 @@ static void prepare(void)
 static const char *judge_task(const walked_task *task, act what, int code, bool is_ending,
                               bool is_woken_later)
 {
+    /* The threads that retire here are shut down after the posts, and have time to run them. */
+    bool may_drop = !retires || failing_starts > 0;
     if (code == WEIR_ESHUTDOWN && is_ending)
         return task->runs + task->drops == 0 ? NULL : "a refused task was run";
+    if (code == -EAGAIN && (failing_wakes > 0 || failing_starts > 0))
+        return task->runs + task->drops == 0 ? NULL : "a rejected task was run";
     if (code != 0)
         return "a post failed";
     if (is_ending)
-        return task->runs + task->drops == 1 ? NULL : "a task was lost at the end";
+        return task->runs + task->drops == 1 && (task->runs == 1 || may_drop)
+                   ? NULL
+                   : "a task was lost at the end";
     if (what == POST_LAZY && !is_woken_later)
         return task->runs <= 1 ? NULL : "a lazy task ran twice";
     if (task->runs != 1)
@@ -698,16 +865,26 @@ static const char *judge(void)
             return why;
     }
     /* Once for each time it fell asleep, but for the last. */
-    if (subject.wakes > calls || subject.wakes + !is_ending > subject.falls)
+    bool is_retired = fibers[CONSUMER].next.may_go == is_started;
+    if (subject.wakes > calls || subject.wakes + !(is_ending || is_retired) > subject.falls)
         return "woken too often";
     if (walk.weakness != NULL && mutated == NONE)
         return walk.weakness;
-    if (is_ending)
-        return fibers[CONSUMER].is_done ? NULL : "the shutdown was not noticed";
-    if (!fibers[CONSUMER].next.is_wait || !weir__executor_is_asleep(&subject.base))
+    if (is_ending) {
+        bool has_ended = weir_executor_get_state(&subject.base) == WEIR_EXECUTOR_TERMINATED;
+        return has_ended && (is_retired || fibers[CONSUMER].is_done)
+                   ? NULL
+                   : "the shutdown was not noticed";
+    }
+    if (is_retired
+            ? subject.is_open
+            : fibers[CONSUMER].next.may_go != is_woken || !weir__executor_is_asleep(&subject.base))
         return "does not sleep";
     if (!may_leave && weir__executor_has_tasks(&subject.base))
         return "sleeps though there are tasks";
+    /* A wake-up that fails counts for nothing, nor does one that came meanwhile, without a task. */
+    if (failing_wakes > 0 || retires)
+        return NULL;
     /* Asleep or not, after a wake-up it went through its tasks once more. */
     return subject.passes_begun > subject.passes_at_wake ? NULL : "a wake-up was forgotten";
 }
@@ -729,8 +906,8 @@ static bool is_enabled(const fiber *self)
 {
     if (self->is_done)
         return false;
-    if (self->next.is_wait)
-        return RAW_LOAD(&subject.is_woken, memory_order_relaxed);
+    if (self->next.may_go != NULL)
+        return self->next.may_go();
     return !self->next.is_lock || !walk.is_locked;
 }
 
@@ -903,19 +1080,23 @@ static const char *walk_all(const scenario *which, bool is_full)
 
 /* The protocol is right ------------------------------------------------------------------------ */
 
-static void walk_both(const scenario *which)
+static void walk_one(const scenario *which, bool by_batches)
 {
     mutated = NONE;
-    for (int i = 0; i < 2; i++) {
-        runs_batches = i == 0;
-        const char *why = walk_all(which, false);
-        print_message("             %s, %s: %lu schedules of up to %u steps, %d outcomes\n",
-                      which->name, runs_batches ? "by batches" : "until nothing is left",
-                      walk.schedules, walk.deepest, walk.outcome_count);
-        if (why != NULL)
-            fail_msg("%s: %s, in schedule %lu", which->name, why, walk.schedules);
-        assert_true(walk.schedules >= which->least);
-    }
+    runs_batches = by_batches;
+    const char *why = walk_all(which, false);
+    print_message("             %s, %s: %lu schedules of up to %u steps, %d outcomes\n",
+                  which->name, runs_batches ? "by batches" : "until nothing is left",
+                  walk.schedules, walk.deepest, walk.outcome_count);
+    if (why != NULL)
+        fail_msg("%s: %s, in schedule %lu", which->name, why, walk.schedules);
+    assert_true(walk.schedules >= which->least);
+}
+
+static void walk_both(const scenario *which)
+{
+    walk_one(which, true);
+    walk_one(which, false);
 }
 
 static void s058_no_post_is_slept_through(void **state)
@@ -974,6 +1155,64 @@ static void s060_shutdown_is_noticed_and_loses_nothing(void **state)
     walk_both(&(scenario){ "a shutdown", 2, { { SHUTDOWN } } });
     walk_both(&(scenario){ "a post, and a shutdown", 5, { { POST, SHUTDOWN } } });
     walk_both(&(scenario){ "a shutdown beside a post", 200, { { SHUTDOWN }, { POST } } });
+}
+
+/* Its poster gets its task back when no thread can be had. The tasks of others, who were told that
+ * theirs will run, must not wait for the next post. */
+static void wake_up_that_fails_loses_no_task_of_others(void **state)
+{
+    (void)state;
+    failing_wakes = 1; /* of the global executor, which runs batches */
+    walk_one(&(scenario){ "a post without a thread", 5, { { POST } } }, true);
+    walk_one(&(scenario){ "two posters without a thread", 5000, { { POST }, { POST } } }, true);
+    walk_one(&(scenario){ "a tail task without a thread", 500, { { POST_TAIL }, { POST } } }, true);
+    failing_wakes = 0;
+}
+
+/* A thread that ends because it is idle, beside posts and a shutdown: a loop's, so without batches.
+ */
+static void walk_retiring(const scenario *which, int failures)
+{
+    retires = true;
+    failing_starts = failures;
+    walk_one(which, false);
+    failing_starts = 0;
+    retires = false;
+}
+
+static void retiring_thread_loses_no_task(void **state)
+{
+    (void)state;
+    walk_retiring(&(scenario){ "a post to a retiring thread", 5, { { POST } } }, 0);
+    walk_retiring(&(scenario){ "two posts to a retiring thread", 50, { { POST, POST } } }, 0);
+    walk_retiring(&(scenario){ "a tail task for a retiring thread", 5, { { POST_TAIL } } }, 0);
+}
+
+static void shutdown_of_a_retiring_thread_runs_accepted_tasks(void **state)
+{
+    (void)state;
+    walk_retiring(&(scenario){ "a shutdown, retiring", 5, { { SHUTDOWN } } }, 0);
+    walk_retiring(&(scenario){ "a post, and a shutdown, retiring", 20, { { POST, SHUTDOWN } } }, 0);
+}
+
+/* Its poster gets the task back, or the retiring thread runs it; the executor stays usable. */
+static void failed_start_beside_a_retiring_thread_loses_no_task_of_others(void **state)
+{
+    (void)state;
+    walk_retiring(&(scenario){ "a post without a next thread", 5, { { POST } } }, 1);
+    walk_retiring(&(scenario){ "two posts, one next thread", 50, { { POST, POST } } }, 1);
+    walk_retiring(&(scenario){ "a shutdown without it", 20, { { POST, SHUTDOWN } } }, 1);
+}
+
+/* Minutes. */
+static void more_posters_at_a_retiring_thread(void **state)
+{
+    (void)state;
+    if (getenv("WEIR_LONG_TESTS") == NULL)
+        skip();
+    walk_retiring(&(scenario){ "two posters to a retiring thread", 1000, { { POST }, { POST } } },
+                  0);
+    walk_retiring(&(scenario){ "two posters, one next thread", 1000, { { POST }, { POST } } }, 1);
 }
 
 /* The walk is right ---------------------------------------------------------------------------- */
@@ -1064,6 +1303,11 @@ int main(void)
         weir_case(s031_wake_up_is_not_forgotten),
         weir_case(s064_tail_task_is_not_slept_through),
         weir_case(s060_shutdown_is_noticed_and_loses_nothing),
+        weir_case(wake_up_that_fails_loses_no_task_of_others),
+        weir_case(retiring_thread_loses_no_task),
+        weir_case(shutdown_of_a_retiring_thread_runs_accepted_tasks),
+        weir_case(failed_start_beside_a_retiring_thread_loses_no_task_of_others),
+        weir_case(more_posters_at_a_retiring_thread),
         weir_case(equal_schedules_can_be_left_out),
         weir_case(mutated_protocols_are_found_out),
         weir_case(mutations_are_what_they_say),

@@ -356,9 +356,7 @@ static void expect_limited(const door *self, const char *way, int most)
             close(fds[i]);
     }
     weir_connection_limit_stats stats;
-    do
-        weir_connection_limit_get_stats(self->limit, &stats);
-    while (stats.open > 0);
+    WAIT_FOR((weir_connection_limit_get_stats(self->limit, &stats), stats.open == 0));
     assert_int_equal(stats.addresses, 0);
     int again = dial_at(self->setup.server, way); /* there is a place again */
     assert_true(is_let_in(again));
@@ -367,9 +365,7 @@ static void expect_limited(const door *self, const char *way, int most)
         if (!is_in[i])
             close(fds[i]);
     }
-    do
-        weir_connection_limit_get_stats(self->limit, &stats);
-    while (stats.open > 0);
+    WAIT_FOR((weir_connection_limit_get_stats(self->limit, &stats), stats.open == 0));
 }
 
 static void limits_hold_over_all_loops(void **state)

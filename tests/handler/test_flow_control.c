@@ -24,6 +24,7 @@ typedef struct world {
     int times;                  /* so often */
     unsigned reads;             /* that got to the head's side */
     weir_embedded *embedded;
+    weir_error error; /* the last */
 } world;
 
 static void hear(weir_ctx *ctx, char letter)
@@ -69,7 +70,8 @@ static void on_inactive(weir_ctx *ctx)
 
 static void on_error(weir_ctx *ctx, const weir_error *error)
 {
-    (void)error;
+    world *self = weir_ctx_arg(ctx);
+    self->error = *error;
     hear(ctx, '!');
 }
 
@@ -480,6 +482,35 @@ static void what_waits_at_a_switch_is_refused(void **state)
     }
 }
 
+/* It is this handler that refuses: the decoder before it has nothing left by then. */
+static void messages_that_wait_at_an_upgrade_are_refused_by_it(void **state)
+{
+    (void)state;
+    static const weir_handler_type upgrade = { .name = "upgrade", .is_switch = true };
+    static const char *const messages[] = { NULL, "1 messages from before the switch",
+                                            "3 messages from before the switch" };
+    static const char *const inputs[] = { "a", "ab", "abcd" };
+    for (size_t i = 0; i < COUNT(inputs); i++) {
+        world self = { 0 };
+        weir_embedded *embedded = begin(&self, false);
+        weir_channel *channel = weir_embedded_channel(embedded);
+        ask(&self);
+        receive(&self, inputs[i]);
+        expect(&self, "a|");
+        assert_int_equal(
+            weir_pipeline_add_first(weir_embedded_pipeline(embedded), NULL, &upgrade, NULL), 0);
+        weir_embedded_run(embedded);
+        expect(&self, i == 0 ? "~" : "!~.");
+        assert_int_equal(weir_channel_is_open(channel), i == 0);
+        if (i > 0) {
+            assert_int_equal(self.error.code, WEIR_ETLS_SWITCHED);
+            assert_string_equal(self.error.origin, "control");
+            assert_string_equal(self.error.message, messages[i]);
+        }
+        end(&self);
+    }
+}
+
 static void every_call_may_fail_once(void **state)
 {
     (void)state;
@@ -511,8 +542,7 @@ static void it_can_have_an_executor_of_its_own(void **state)
     weir_embedded *embedded = begin(&self, false);
     ask(&self);
     receive(&self, "abcdefgh");
-    while (strchr(self.text, 'h') == NULL)
-        weir_embedded_run(embedded);
+    WAIT_FOR_STEPPING(strchr(self.text, 'h') != NULL, weir_embedded_run(embedded));
     for (int i = 0; i < 8; i++)
         assert_int_equal(self.text[2 * i], 'a' + i);
     weir_embedded_free(embedded);
@@ -535,6 +565,7 @@ int main(void)
         weir_case(the_end_of_the_input_comes_behind_what_waits),
         weir_case(what_waits_at_the_close_is_not_lost),
         weir_case(what_waits_at_a_switch_is_refused),
+        weir_case(messages_that_wait_at_an_upgrade_are_refused_by_it),
         weir_case(every_call_may_fail_once),
         weir_case(it_can_have_an_executor_of_its_own),
     };

@@ -364,11 +364,9 @@ static void below_zero_is_refused(void **state)
 {
     (void)state;
     world self = { .config.most_flushes = -1 };
-    weir_embedded *embedded = begin(&self);
-    weir_error error;
-    assert_true(weir_embedded_take_error(embedded, &error));
-    assert_int_equal(error.code, -EINVAL);
-    weir_embedded_free(embedded);
+    weir_embedded *embedded;
+    weir_embedded_config config = { .init = add_all, .arg = &self };
+    assert_int_equal(weir_embedded_new(&embedded, &config, NULL), -EINVAL);
 }
 
 static int add_usual(weir_channel *channel, void *arg)
@@ -418,8 +416,7 @@ static void it_can_have_an_executor_of_its_own(void **state)
             read_one(embedded);
         weir_embedded_end_batch(embedded);
     }
-    while (weir_embedded_outbound_count(embedded) < 100)
-        weir_embedded_run(embedded);
+    WAIT_FOR_STEPPING(weir_embedded_outbound_count(embedded) >= 100, weir_embedded_run(embedded));
     assert_in_range(self.flushes, 1, 100);
     while (weir_embedded_outbound_count(embedded) > 0)
         weir_msg_release(weir_embedded_read_outbound(embedded));

@@ -304,11 +304,9 @@ static void times_that_make_no_sense_are_refused(void **state)
                                       { .both_ms = 5, .writer_ms = -1 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         heard self = { .idle = rows[i] };
-        weir_embedded *embedded = begin(&self);
-        weir_error error;
-        assert_true(weir_embedded_take_error(embedded, &error));
-        assert_int_equal(error.code, -EINVAL);
-        weir_embedded_free(embedded);
+        weir_embedded *embedded;
+        weir_embedded_config config = { .init = add_both, .arg = &self };
+        assert_int_equal(weir_embedded_new(&embedded, &config, NULL), -EINVAL);
     }
 }
 
@@ -445,11 +443,9 @@ static void a_timeout_needs_a_time(void **state)
     for (size_t i = 0; i < 6; i++) {
         limited self = { i % 2 ? &weir_read_timeout_handler : &weir_write_timeout_handler,
                          { times[i / 2] } };
-        weir_embedded *embedded = begin_limited(&self);
-        weir_error error;
-        assert_true(weir_embedded_take_error(embedded, &error));
-        assert_int_equal(error.code, -EINVAL);
-        weir_embedded_free(embedded);
+        weir_embedded *embedded;
+        weir_embedded_config config = { .init = add_limit, .arg = &self };
+        assert_int_equal(weir_embedded_new(&embedded, &config, NULL), -EINVAL);
     }
 }
 

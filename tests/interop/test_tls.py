@@ -299,6 +299,21 @@ class OpensslClient(unittest.TestCase):
                         with s_client(server, "-" + version, host=host) as client:
                             self.assertIn("hostname mismatch", client.wait())
 
+    def test_addresses_and_trailing_dots_as_server_names(self):
+        """s_client sends any text as a server name. An address gets the default certificate; a trailing dot is ignored."""
+        for io in BACKENDS:
+            with self.subTest(io), serve(io, *self.hosts("with=default")) as server:
+                for name, subject, host in [("127.0.0.1", "localhost", "-"), ("::1", "localhost", "-"), ("a.example.", "a.example", "a.example"),
+                                            ("x.wild.example.", "wild.example", "x.wild.example")]:
+                    count = len(re.findall(f" host={host} ", server.text()))
+                    said = talk(Program("openssl", "s_client", "-connect", server.address, "-CAfile", path("ca.pem"), "-verify_return_error",
+                                        "-servername", name, stdin=subprocess.PIPE))
+                    self.assertIn(f"subject=CN = {subject}", said)
+                    server.wait_for(f"^session .* host={host} ", count + 1)
+            with serve(io, *self.hosts()) as server:
+                with Program("openssl", "s_client", "-connect", server.address, "-servername", "127.0.0.1") as client:
+                    self.assertIn("unrecognized name", client.wait())
+
     def test_unknown_hosts_are_refused(self):
         for io in BACKENDS:
             with self.subTest(io), serve(io, *self.hosts()) as server:
@@ -728,9 +743,11 @@ class BadInput(unittest.TestCase):
     def test_a_handshake_that_stalls(self):
         hello = client_hello()
         for server in self.each("handshake_ms=300"):
-            for data in [b"", hello[:3], hello[:100], hello]:
-                with server.connect() as sock:
+            with contextlib.ExitStack() as opened:
+                socks = [opened.enter_context(server.connect()) for _ in range(4)]
+                for sock, data in zip(socks, [b"", hello[:3], hello[:100], hello]):
                     sock.sendall(data)
+                for sock in socks:  # all of them wait at the same time
                     receive_all(sock)
             server.wait_for("^error .*(the handshake was not done in [0-9]+ ms|no ClientHello came in time)", 4)
 
@@ -783,7 +800,7 @@ class BadInput(unittest.TestCase):
 
 if __name__ == "__main__":
     # The global executor's last thread is joined when another is needed, or never.
-    os.environ.setdefault("TSAN_OPTIONS", "report_thread_leaks=0")
+    os.environ["TSAN_OPTIONS"] = os.environ.get("TSAN_OPTIONS", "") + ":report_thread_leaks=0"
     PEER, EXAMPLES = sys.argv.pop(1), sys.argv.pop(1)
     missing = [name for name in ["openssl", "gnutls-cli", "gnutls-serv", "sslscan", "testssl"] if shutil.which(name) is None]
     if missing:

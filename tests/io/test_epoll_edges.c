@@ -2,6 +2,8 @@
 /* Where an edge, or a short read, does not mean what it usually does. */
 #include "ops.h"
 
+#include <netinet/tcp.h>
+
 /* A send that waited for its turn, and then for the kernel: epoll has to be told in between. */
 static void send_that_waits_for_its_turn_then_for_room(void **state)
 {
@@ -147,7 +149,9 @@ static void traffic_on_a_paused_connection_is_news(void **state)
 {
     (void)state;
     owner a = { .name = "a" };
-    int peer = own_server_end(&a);
+    int peer = own_server_end(&a), yes = 1;
+    /* Else each byte waits for the delayed acknowledgement of the one before it. */
+    assert_int_equal(setsockopt(peer, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes), 0);
     wait_for_hangup(&a);
     turn();
     for (int i = 0; i < 600; i++) {

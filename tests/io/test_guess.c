@@ -110,6 +110,19 @@ static void s107_messages_of_one_size_do_not_fill_their_buffers(void **state)
     }
 }
 
+/* A batch has several reads only when all but the last filled their buffers: what is left for the
+ * last one says nothing about the next batch. */
+static void s107_short_last_read_of_each_batch_does_not_shrink(void **state)
+{
+    (void)state;
+    start_over();
+    learn(2048), learn(32768);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(learn(65536), 65536);
+        assert_int_equal(learn(1), 65536);
+    }
+}
+
 /* A real stream: a burst, then a trickle, then a burst again. */
 static void s107_feeds_of_given_sizes(void **state)
 {
@@ -138,6 +151,7 @@ int main(void)
         weir_case(s107_reads_that_fit_change_nothing),
         weir_case(s107_growing_forgets_a_small_read),
         weir_case(s107_messages_of_one_size_do_not_fill_their_buffers),
+        weir_case(s107_short_last_read_of_each_batch_does_not_shrink),
         weir_case(s107_feeds_of_given_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -488,6 +488,58 @@ static void bytes_go_round_through_a_pipe(void **state)
     close(ends[1]);
 }
 
+/* Datagrams share the memory for pieces of one call: each is offered what those before it left. */
+enum { LARGE = 600 };
+static struct {
+    int asked, sizes[4], offered[4];
+} datagrams;
+
+static bool next_datagram(weir_io_op *op, unsigned n, weir_io_datagram *datagram,
+                          struct iovec *pieces, int max)
+{
+    (void)op;
+    assert_true(n < 4);
+    datagrams.asked++;
+    datagrams.offered[n] = max;
+    if (datagrams.sizes[n] == 0 || datagrams.sizes[n] > max)
+        return false;
+    for (int i = 0; i < datagrams.sizes[n]; i++)
+        pieces[i] = (struct iovec){ .iov_base = (char *)"x", .iov_len = 1 };
+    datagram->piece_count = datagrams.sizes[n];
+    return true;
+}
+
+static void send_pieces_of(const int sizes[4], int expected)
+{
+    owner a = { .name = "a" };
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, fds), 0);
+    own(&a, fds[0]);
+    memset(&datagrams, 0, sizeof datagrams);
+    memcpy(datagrams.sizes, sizes, sizeof datagrams.sizes);
+    a.out.op.next_datagram = next_datagram;
+    assert_int_equal(submit(&a.out, WEIR_IO_SEND_DATAGRAMS), expected);
+    char bytes[2 * IOV_MAX];
+    for (int i = 0; i < expected; i++)
+        assert_int_equal(recv(fds[1], bytes, sizeof bytes, 0), sizes[i]);
+    disown(&a);
+    assert_int_equal(close(fds[1]), 0);
+}
+
+static void datagrams_are_offered_the_pieces_that_are_left(void **state)
+{
+    (void)state;
+    send_pieces_of((int[4]){ LARGE, LARGE, 0, 0 }, 1); /* the second does not fit */
+    assert_int_equal(datagrams.asked, 2);
+    assert_int_equal(datagrams.offered[0], IOV_MAX);
+    assert_int_equal(datagrams.offered[1], IOV_MAX - LARGE);
+    send_pieces_of((int[4]){ LARGE, IOV_MAX - LARGE, 1, 0 }, 2); /* they fill it */
+    assert_int_equal(datagrams.asked, 2);
+    send_pieces_of((int[4]){ LARGE, IOV_MAX - LARGE - 1, 1, 1 }, 3); /* and so do these */
+    assert_int_equal(datagrams.asked, 3);
+    assert_int_equal(datagrams.offered[2], 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -513,6 +565,7 @@ int main(void)
         try_cases(s105_write_before_read),
         try_cases(connect_is_told_before_data),
         io_cases(bytes_go_round_through_a_pipe),
+        io_cases(datagrams_are_offered_the_pieces_that_are_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -519,6 +519,177 @@ static void closed_inside_on_done_of_a_one_shot_receive(void **state)
     assert_int_equal(close(peer), 0);
 }
 
+/* No stale event ------------------------------------------------------------------------------ */
+
+static owner *victim, *heir;
+static size_t victim_received;
+static bool is_replaced;
+
+/* The first of the two: its memory is gone as soon as it is closed. */
+static int own_victim(void)
+{
+    is_replaced = false;
+    victim = calloc(1, sizeof *victim);
+    assert_non_null(victim);
+    victim->name = "b";
+    return own_half_of_pair(victim);
+}
+
+/* Closes a file, and attaches another one, which gets its descriptor's number and its place. */
+static void replace_victim(void)
+{
+    int fds[2], fd = victim->file.fd;
+    uint32_t slot = victim->file.slot;
+    victim_received = victim->received_length;
+    disown(victim);
+    memset(victim, 0xA5, sizeof *victim);
+    free(victim);
+    make_pair(fds);
+    if (fds[0] != fd) {
+        assert_int_equal(dup2(fds[0], fd), fd);
+        assert_int_equal(close(fds[0]), 0);
+    }
+    own(heir, fd);
+    assert_int_equal(heir->file.slot, slot);
+    receive_always(heir);
+    assert_int_equal(close(fds[1]), 0); /* EOF, and nothing else, is there for the successor */
+    is_replaced = true;
+}
+
+static void replace_at_the_final(probe *self, const weir_io_result *result)
+{
+    (void)self;
+    if (!result->is_armed)
+        replace_victim();
+}
+
+/* The second half of a turn: handles what the poll before has fetched. */
+static void handle_fetched(void)
+{
+    in_complete++;
+    io->type->complete(io);
+    in_complete--;
+}
+
+/* The successor reads its own EOF, and no byte, error or batch of the file before it. */
+static void assert_successor_gets_its_own(owner *of, int peer)
+{
+    TURN_UNTIL(of->in.finals == 1);
+    assert_int_equal(of->in.results, 1);
+    assert_int_equal(of->in.last, 0);
+    assert_int_equal(of->received_length, 0);
+    assert_quiet();
+    disown(of);
+    assert_int_equal(close(peer), 0);
+    story_length = 0;
+    story[0] = '\0';
+}
+
+/* The kernel has told of bytes, and the file is closed before the backend looks at that. */
+static void s100_event_of_a_closed_file_does_not_reach_its_successor(void **state)
+{
+    (void)state;
+    owner c = { .name = "c" };
+    int peer = own_victim();
+    heir = &c;
+    receive_once(victim);
+    turn();
+    write_all(peer, "x", 1);
+    TURN_UNTIL(victim->in.finals == 1);
+    write_all(peer, "stale", 5); /* nothing is armed: it may be closed at any time */
+    bool is_watched = is_epoll() || current == &backends[URING_POLL];
+    int fetched = poll_for(io, is_watched ? SECOND_NS : 0);
+    assert_int_equal(fetched > 0, is_watched); /* the others are asked only with something armed */
+    replace_victim();
+    handle_fetched();
+    assert_int_equal(value_of(&counters.stale), is_watched);
+    assert_successor_gets_its_own(&c, peer);
+    assert_int_equal(victim_received, 1);
+}
+
+/* It is cancelled with its bytes and its EOF already told by the kernel, and closed in its final
+ * result: what is left of that in the batch belongs to nobody. */
+static void s100_results_of_a_cancelled_file_do_not_reach_its_successor(void **state)
+{
+    (void)state;
+    owner c = { .name = "c" };
+    int peer = own_victim();
+    heir = &c;
+    receive_always(victim);
+    turn();
+    write_all(peer, "stale", 5);
+    assert_int_equal(shutdown(peer, SHUT_WR), 0);
+    assert_true(poll_for(io, SECOND_NS) > 0);
+    victim->in.then = replace_at_the_final;
+    cancel(&victim->in);
+    handle_fetched();
+    TURN_UNTIL(is_replaced);
+    assert_successor_gets_its_own(&c, peer);
+}
+
+/* The same, but it is closed in the middle of its batch: after a full buffer, with more to read. */
+static void s100_file_closed_in_its_batch_leaves_the_rest_to_nobody(void **state)
+{
+    (void)state;
+    owner c = { .name = "c" };
+    int peer = own_victim();
+    heir = &c;
+    receive_once(victim);
+    write_all(peer, pattern(60000), 60000);
+    victim->in.then = replace_at_the_final;
+    TURN_UNTIL(is_replaced);
+    assert_in_range(victim_received, 1, 60000);
+    assert_successor_gets_its_own(&c, peer);
+}
+
+static void s100_file_closed_in_the_callback_of_another_leaves_no_event(void **state)
+{
+    (void)state;
+    owner a = { .name = "a" }, c = { .name = "c" };
+    int a_peer = own_half_of_pair(&a), b_peer = own_victim();
+    heir = &c;
+    other = &victim->in;
+    receive_once(&a);
+    receive_always(victim);
+    turn();
+    a.in.then = cancel_other;
+    victim->in.then = replace_at_the_final;
+    write_all(a_peer, "x", 1);
+    write_all(b_peer, "stale", 5);
+    assert_true(poll_for(io, SECOND_NS) > 0);
+    handle_fetched();
+    TURN_UNTIL(is_replaced);
+    assert_int_equal(a.in.finals, 1);
+    assert_successor_gets_its_own(&c, b_peer);
+    close_owner(&a);
+    assert_int_equal(close(a_peer), 0);
+}
+
+/* The kernel would say so later, or, with io_uring, not at all. */
+static void descriptor_is_attached_once(void **state)
+{
+    (void)state;
+    owner a = { .name = "a" };
+    char text[64];
+    int peer = own_half_of_pair(&a), fd = a.file.fd;
+    weir_io_file second = { 0 };
+    snprintf(text, sizeof text, "descriptor %d is rejected", fd);
+    harness_log_begin(WEIR_LOG_WARN);
+    assert_int_equal(io->type->attach(io, &second, fd), -EEXIST);
+    bool is_named = harness_log_has(text);
+    assert_int_equal(harness_log_end(), 1);
+    assert_true(is_named);
+    receive_always(&a); /* it works as before */
+    write_all(peer, "abc", 3);
+    TURN_UNTIL(a.in.results == 1);
+    cancel(&a.in);
+    TURN_UNTIL(a.in.finals == 1);
+    io->type->detach(io, &a.file);
+    assert_int_equal(io->type->attach(io, &second, fd), 0);
+    io->type->close_file(io, &second);
+    assert_int_equal(close(peer), 0);
+}
+
 #if HARNESS_MISUSE_ABORTS
 static void submit_twice(void *arg)
 {
@@ -567,6 +738,11 @@ int main(void)
         try_cases(the_owner_is_freed_while_it_is_ready),
         try_cases(closed_inside_on_done_of_the_other_direction),
         io_cases(closed_inside_on_done_of_a_one_shot_receive),
+        io_cases(s100_event_of_a_closed_file_does_not_reach_its_successor),
+        io_cases(s100_results_of_a_cancelled_file_do_not_reach_its_successor),
+        io_cases(s100_file_closed_in_its_batch_leaves_the_rest_to_nobody),
+        loop_cases(s100_file_closed_in_the_callback_of_another_leaves_no_event),
+        io_cases(descriptor_is_attached_once),
 #if HARNESS_MISUSE_ABORTS
         io_cases(misuse_aborts),
 #endif

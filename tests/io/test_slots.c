@@ -82,17 +82,40 @@ static void free_places_come_first(void **state)
     weir__slots_deinit(&table);
 }
 
+/* Also when the low bits of many descriptors are alike, and after the table has grown. */
+static void descriptor_has_one_place(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        files[i] = (weir_io_file){ .fd = i % 7 * 65536 + i / 7 };
+        assert_int_equal(weir__slots_add(&table, &files[i]), 0);
+    }
+    for (int removed = 0; removed < MANY; removed += 3)
+        weir__slots_remove(&table, &files[removed]);
+    for (int i = 0; i < MANY; i++) {
+        weir_io_file twin = { .fd = files[i].fd };
+        assert_int_equal(weir__slots_add(&table, &twin), i % 3 == 0 ? 0 : -EEXIST);
+        if (i % 3 == 0)
+            weir__slots_remove(&table, &twin);
+        else
+            assert_int_equal(twin.slot, 0);
+    }
+    weir__slots_deinit(&table);
+}
+
 /* Without memory the file is not added, and those that are stay; with memory again it goes on. */
 static void no_memory_to_grow(void **state)
 {
     (void)state;
     for (int i = 0; i < 64; i++)
         add(i);
-    harness_fail_nth("alloc", 1, -ENOMEM);
-    files[64] = (weir_io_file){ .fd = 164 };
-    assert_int_equal(weir__slots_add(&table, &files[64]), -ENOMEM);
-    assert_int_equal(harness_fail_end(), 1);
-    assert_int_equal(files[64].slot, 0);
+    for (unsigned nth = 1; nth <= 2; nth++) {
+        harness_fail_nth("alloc", nth, -ENOMEM);
+        files[64] = (weir_io_file){ .fd = 164 };
+        assert_int_equal(weir__slots_add(&table, &files[64]), -ENOMEM);
+        assert_int_equal(harness_fail_end(), nth);
+        assert_int_equal(files[64].slot, 0);
+    }
     for (int i = 0; i < 64; i++)
         assert_ptr_equal(weir__slots_find(&table, keys[i]), &files[i]);
     add(64);
@@ -117,6 +140,7 @@ int main(void)
         weir_case(a_key_dies_with_its_file),
         weir_case(a_place_is_used_again_with_another_generation),
         weir_case(free_places_come_first),
+        weir_case(descriptor_has_one_place),
         weir_case(no_memory_to_grow),
         weir_case(no_memory_to_begin),
     };

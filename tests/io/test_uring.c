@@ -145,12 +145,10 @@ static void check_error_behind(bool is_told, bool is_moving)
     if (is_moving)
         move_to_other(&a);
     receive_once(&a);
-    while (a.in.finals < 2)
-        turn_for(a.at, SECOND_NS / 100);
+    WAIT_FOR_STEPPING(a.in.finals >= 2, turn_for(a.at, SECOND_NS / 100));
     assert_received(&a, "last", 4);
     receive_once(&a);
-    while (a.in.finals < 3)
-        turn_for(a.at, SECOND_NS / 100);
+    WAIT_FOR_STEPPING(a.in.finals >= 3, turn_for(a.at, SECOND_NS / 100));
     assert_int_equal(a.in.last, -ECONNRESET);
     disown(&a);
 }
@@ -502,8 +500,8 @@ static void a_burst_is_told_by_and_by(void)
     int clients[CLIENTS];
     owner a = { .name = "a" };
     begin_burst(&a, clients);
-    while (accepted_of(&a) < CLIENTS)
-        assert_in_range(turn_for(io, SECOND_NS), 0, WEIR_IO_BATCH);
+    WAIT_FOR_STEPPING(accepted_of(&a) >= CLIENTS,
+                      assert_in_range(turn_for(io, SECOND_NS), 0, WEIR_IO_BATCH));
     assert_in_range(a.in.batches, 3, CLIENTS);
     for (int i = 0; i < CLIENTS; i++) { /* in their order */
         struct sockaddr_in peer = { 0 }, own;
@@ -530,8 +528,8 @@ static void connections_that_raced_a_cancel_are_told_next(void)
         if (is_moving)
             move_to_other(&a);
         accept_always(&a);
-        while (accepted_of(&a) < CLIENTS)
-            assert_in_range(turn_for(a.at, SECOND_NS), 0, WEIR_IO_BATCH);
+        WAIT_FOR_STEPPING(accepted_of(&a) >= CLIENTS,
+                          assert_in_range(turn_for(a.at, SECOND_NS), 0, WEIR_IO_BATCH));
         close_many(&a, clients);
         close_owner(&a);
     }
@@ -936,9 +934,37 @@ static void much_at_once_and_gone(void)
     }
 }
 
+/* The end of its stream was seen in this completion phase, and it waits to begin anew; then its
+ * owner cancels it. That list and the one of those that could not be cancelled share their link. */
+static void receive_that_is_cancelled_does_not_begin_anew(void)
+{
+    weir_uring *ring = weir__uring_of(io);
+    owner a = { .name = "a" }, b = { .name = "b" };
+    int peer = receive_from_peer(&a), b_peer = receive_from_peer(&b);
+    owner *both[] = { &a, &b };
+    for (int i = 0; i < 2; i++)
+        weir__uring_complete_file_end(
+            ring, weir__uring_file_name(ring, &both[i]->file, WEIR_URING_FILE_END), POLLRDHUP);
+    assert_ptr_equal(ring->told, &b.in.op);
+    cancel(&a.in);
+    assert_ptr_equal(ring->told, &b.in.op);
+    assert_null(b.in.op.next_ended);
+    cancel(&b.in);
+    assert_null(ring->told);
+    TURN_UNTIL(a.in.finals == 1 && b.in.finals == 1);
+    assert_int_equal(a.in.last, -ECANCELED);
+    assert_int_equal(b.in.last, -ECANCELED);
+    assert_quiet();
+    disown(&a);
+    disown(&b);
+    close(peer);
+    close(b_peer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        uring_case(receive_that_is_cancelled_does_not_begin_anew),
         uring_case(bytes_that_raced_a_cancel_are_told_next),
         uring_case(what_is_kept_goes_to_another_backend),
         uring_case(what_is_kept_goes_into_a_pipe),

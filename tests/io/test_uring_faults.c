@@ -121,8 +121,7 @@ static void what_came_before_the_ring_broke_is_told(void)
     int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(client, (struct sockaddr *)&address, sizeof address), 0);
     write_all(peer, "before", 6);
-    while (poll_for(io, 0) < 2) {
-    }
+    WAIT_FOR(poll_for(io, 0) >= 2);
     harness_fail_nth("io_uring_enter", 1, -EBADF);
     io->type->wake(io);
     cancel(&c.level);                       /* there is something to hand over */
@@ -174,8 +173,7 @@ static void what_waited_for_room_was_not_sent(void)
         turn();
     assert_story("");
     drain(peer);
-    while (!has_results())
-        assert_true(poll_for(io, SECOND_NS / 100) >= 0);
+    WAIT_FOR_STEPPING(has_results(), assert_true(poll_for(io, SECOND_NS / 100) >= 0));
     receive_always(&a); /* there is something to hand over */
     harness_fail_nth("io_uring_enter", 1, -EBADF);
     io->type->flush(io);
@@ -337,8 +335,7 @@ static void what_the_kernel_has_of_a_lost_file_ends_later(void)
     }
     for (size_t i = 0; i < 2; i++)
         write_all(peers[i], "x", 1);
-    while (poll_for(io, SECOND_NS / 100) < 4) {
-    }
+    WAIT_FOR(poll_for(io, SECOND_NS / 100) >= 4);
     harness_log_begin(WEIR_LOG_OFF);
     weir_fault_set(fail_enter, NULL);
     in_complete++;

@@ -4,8 +4,11 @@
 
 #include "exec/per_channel.h"
 
+#include <weir/timer.h>
+
 #include <poll.h>
 #include <sys/socket.h>
+#include <time.h>
 
 static weir_group *new_blocking(int max_channels)
 {
@@ -165,6 +168,20 @@ static void assert_echo(const tenant *self, const char *text)
     assert_string_equal(bytes, text);
 }
 
+typedef struct counted_timer {
+    weir_timer timer;
+    atomic_int fires;
+    int tid;
+} counted_timer;
+
+static int counted_timer_fire(weir_timer *timer)
+{
+    counted_timer *self = WEIR_CONTAINER(timer, counted_timer, timer);
+    self->tid = (int)gettid();
+    atomic_fetch_add(&self->fires, 1);
+    return 0;
+}
+
 /* Making one ----------------------------------------------------------------------------------- */
 
 static void a_config_that_makes_no_sense_is_refused(void **state)
@@ -180,6 +197,7 @@ static void a_config_that_makes_no_sense_is_refused(void **state)
         { { .io = WEIR_IO_BLOCKING, .is_manual = true }, "manual" },
         { { .io = WEIR_IO_BLOCKING, .max_channels = -1 }, "max_channels is -1" },
         { { .io = WEIR_IO_EPOLL, .max_channels = -2 }, "max_channels is -2" },
+        { { .io = WEIR_IO_BLOCKING, .idle_loop_ms = -2 }, "idle_loop_ms is -2" },
         { { .io = (weir_io_kind)(WEIR_IO_BLOCKING + 1) }, "no kind of io" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -307,6 +325,202 @@ static void s134_a_loop_for_each_made_when_it_comes(void **state)
     move_out(&tenants[2]);
     move_out(&another);
     assert_use(group, 0, 3);
+    end_group(group);
+}
+
+static void wait_until_not_started(weir_executor *executor)
+{
+    WAIT_FOR(weir_executor_get_state(executor) == WEIR_EXECUTOR_NOT_STARTED);
+}
+
+/* Its thread and its descriptor go, and come back with the next channel. */
+static void idle_loop_releases_its_thread_until_the_next_channel(void **state)
+{
+    (void)state;
+    tenant tenants[3], another;
+    weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
+    config.idle_loop_ms = 20;
+    weir_group *group = new_loops(&config);
+    size_t threads = count_entries("/proc/self/task"), fds = count_entries("/proc/self/fd");
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < 3; i++)
+            move_in(&tenants[i], group, true);
+        assert_int_equal(count_entries("/proc/self/task"), threads + 3);
+        for (size_t i = 0; i < 3; i++)
+            move_out(&tenants[i]);
+        WAIT_FOR(count_entries("/proc/self/task") == threads);
+        assert_int_equal(count_entries("/proc/self/fd"), fds);
+        assert_int_equal(weir_group_count(group), 3);
+        assert_use(group, 0, 3);
+        for (size_t i = 0; i < 3; i++)
+            wait_until_not_started(weir_group_at(group, i));
+    }
+    move_in(&another, group, true);
+    assert_echo(&another, "again");
+    move_out(&another);
+    end_group(group);
+}
+
+/* Before the first channel, and after the last. */
+static void thread_started_for_a_task_ends_when_idle(void **state)
+{
+    (void)state;
+    tenant it;
+    weir_executor *executor = NULL;
+    weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
+    config.idle_loop_ms = 20;
+    weir_group *group = new_loops(&config);
+    size_t threads = count_entries("/proc/self/task");
+    assert_int_equal(weir__group_take(group, &executor), 0);
+    settle(executor);
+    weir__group_give_back(group, executor);
+    wait_until_not_started(executor);
+    move_in(&it, group, true);
+    assert_ptr_equal(it.executor, executor);
+    move_out(&it);
+    for (int round = 0; round < 3; round++) {
+        wait_until_not_started(executor);
+        settle(executor);
+    }
+    WAIT_FOR(count_entries("/proc/self/task") == threads);
+    end_group(group);
+}
+
+/* A timer or a task of somebody else's is as good a reason to stay as a channel. */
+static void idle_loop_keeps_its_thread_for_a_timer(void **state)
+{
+    (void)state;
+    tenant it;
+    weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
+    config.idle_loop_ms = 1;
+    weir_group *group = new_loops(&config);
+    size_t threads = count_entries("/proc/self/task");
+    counted_timer timer = { .timer.fire = counted_timer_fire };
+    move_in(&it, group, true);
+    assert_int_equal(weir_timer_schedule(&timer.timer, it.executor, WEIR_MS(60)), 0);
+    move_out(&it);
+    WAIT_FOR(atomic_load(&timer.fires) == 1);
+    assert_int_equal(timer.tid, it.tid); /* no other thread has come in between */
+    WAIT_FOR(count_entries("/proc/self/task") == threads);
+    end_group(group);
+}
+
+static void idle_loops_stay_when_the_config_says_so(void **state)
+{
+    (void)state;
+    tenant it;
+    weir_virtual_clock clock;
+    weir_virtual_clock_init(&clock, WEIR_SECONDS(1));
+    for (int is_off = 0; is_off < 2; is_off++) {
+        weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
+        config.clock = &clock.clock;
+        config.idle_loop_ms = is_off ? WEIR_OFF : 0;
+        weir_group *group = new_loops(&config);
+        move_in(&it, group, true);
+        move_out(&it);
+        weir_virtual_clock_advance(&clock, WEIR_MS(59999));
+        wait_for_passes(it.executor);
+        assert_int_equal(weir_executor_get_state(it.executor), WEIR_EXECUTOR_STARTED);
+        weir_virtual_clock_advance(&clock, WEIR_MS(1));
+        if (is_off) {
+            wait_for_passes(it.executor);
+            assert_int_equal(weir_executor_get_state(it.executor), WEIR_EXECUTOR_STARTED);
+        } else {
+            weir_executor_wake(it.executor);
+            wait_until_not_started(it.executor);
+        }
+        end_group(group);
+    }
+}
+
+/* Posts a task and schedules a timer from a deferred call, in the turn after the loop has become
+ * idle: as a handler does that is removed with the last channel. */
+typedef struct late_call {
+    weir_deferred deferred;
+    weir_loop *loop;
+    probe probe;
+    probe_timer timer;
+    atomic_int runs;
+} late_call;
+
+static void late_call_run(weir_deferred *deferred)
+{
+    late_call *self = WEIR_CONTAINER(deferred, late_call, deferred);
+    if (atomic_fetch_add(&self->runs, 1) == 0) {
+        assert_true(weir__loop_defer(self->loop, deferred));
+        return;
+    }
+    assert_int_equal(weir_executor_post(&self->loop->base, &self->probe.task), 0);
+    assert_int_equal(weir_timer_schedule(&self->timer.timer, &self->loop->base, WEIR_MS(1)), 0);
+}
+
+static int defer_and_become_idle(void *arg)
+{
+    late_call *self = arg;
+    self->loop->base.may_retire = true;
+    assert_true(weir__loop_defer(self->loop, &self->deferred));
+    return 0;
+}
+
+static void idle_loop_keeps_its_thread_for_deferred_calls(void **state)
+{
+    (void)state;
+    weir_executor *executor = NULL;
+    weir_group *group = new_blocking(0);
+    size_t threads = count_entries("/proc/self/task");
+    assert_int_equal(weir__group_take(group, &executor), 0);
+    late_call self = { .deferred.run = late_call_run,
+                       .loop = weir_executor_loop(executor),
+                       .probe = PROBE,
+                       .timer = PROBE_TIMER };
+    assert_int_equal(call_on(executor, defer_and_become_idle, &self), 0);
+    WAIT_FOR(atomic_load(&self.runs) == 2);
+    WAIT_FOR(atomic_load(&self.probe.runs) == 1);
+    WAIT_FOR(atomic_load(&self.timer.fires) == 1);
+    weir__group_give_back(group, executor);
+    end_group(group);
+    assert_int_equal(count_entries("/proc/self/task"), threads);
+}
+
+/* Channels come, tasks are posted and the group ends just when threads retire. */
+static void *post_around_the_retiring(void *arg)
+{
+    weir_group *group = arg;
+    for (int i = 0; i < 300; i++) {
+        probe probes[4] = { PROBE, PROBE, PROBE, PROBE };
+        for (size_t at = 0; at < 4; at++)
+            assert_int_equal(weir_executor_post(weir_group_at(group, at % 2), &probes[at].task), 0);
+        for (size_t at = 0; at < 4; at++)
+            WAIT_FOR(atomic_load(&probes[at].runs) == 1);
+        /* The pause is the subject: about as long as an idle thread stays. */
+        struct timespec pause = { .tv_nsec = 900000 + i % 7 * 50000 };
+        nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+static void tasks_are_not_lost_when_idle_threads_retire(void **state)
+{
+    (void)state;
+    tenant tenants[2];
+    weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
+    config.idle_loop_ms = 1;
+    weir_group *group = new_loops(&config);
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        move_in(&tenants[i], group, true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, post_around_the_retiring, group), 0);
+    for (int i = 0; i < 2; i++)
+        move_out(&tenants[i]);
+    for (int round = 0; round < 100; round++) {
+        tenant it;
+        move_in(&it, group, true);
+        assert_echo(&it, "hello");
+        move_out(&it);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
     end_group(group);
 }
 
@@ -1037,6 +1251,12 @@ int main(void)
         weir_case(a_group_begins_without_loops),
         weir_case(taking_from_another_group_is_choosing),
         weir_case(s134_a_loop_for_each_made_when_it_comes),
+        weir_case(idle_loop_releases_its_thread_until_the_next_channel),
+        weir_case(thread_started_for_a_task_ends_when_idle),
+        weir_case(idle_loop_keeps_its_thread_for_a_timer),
+        weir_case(idle_loops_stay_when_the_config_says_so),
+        weir_case(idle_loop_keeps_its_thread_for_deferred_calls),
+        weir_case(tasks_are_not_lost_when_idle_threads_retire),
         weir_case(s135_no_more_than_max_channels),
         weir_case(s136_idle_when_the_tasks_are_drained),
         weir_case(s136_an_endless_task_does_not_hold_the_place),

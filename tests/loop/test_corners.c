@@ -405,5 +405,5 @@ int main(void)
         weir_case(hook_is_free_again_after_the_end),
         weir_case(bad_number_of_loops_in_the_environment_is_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, choose_backend, NULL);
 }

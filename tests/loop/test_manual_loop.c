@@ -68,8 +68,7 @@ static void run_once_waits_no_longer_than_it_may(void **state)
     /* A timer ends a wait that is without limit. */
     probe_timer t = PROBE_TIMER;
     assert_int_equal(weir_timer_schedule(&t.timer, weir_loop_executor(loop), WEIR_MS(20)), 0);
-    while (atomic_load(&t.fires) == 0)
-        assert_true(weir_loop_run_once(loop, -1) >= 0);
+    WAIT_FOR_STEPPING(atomic_load(&t.fires) != 0, assert_true(weir_loop_run_once(loop, -1) >= 0));
     end_group(group);
 }
 
@@ -113,8 +112,7 @@ static void post_from_another_thread_makes_it_readable(void **state)
             assert_true(is_readable(loop));
             assert_int_equal(weir_loop_next_ns(loop), 0);
         }
-        while (atomic_load(&by.probe.runs) == 0)
-            foreign_turn(loop, 30000);
+        WAIT_FOR_STEPPING(atomic_load(&by.probe.runs) != 0, foreign_turn(loop, 30000));
         if (i % 2 != 0)
             pthread_join(thread, NULL);
         assert_int_equal(by.code, 0);
@@ -132,8 +130,8 @@ static void post_ends_a_wait_without_limit(void **state)
         poster by = { .loop = loop, .probe = PROBE };
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, post_there, &by), 0);
-        while (atomic_load(&by.probe.runs) == 0)
-            assert_true(weir_loop_run_once(loop, -1) >= 0);
+        WAIT_FOR_STEPPING(atomic_load(&by.probe.runs) != 0,
+                          assert_true(weir_loop_run_once(loop, -1) >= 0));
         pthread_join(thread, NULL);
     }
     end_group(group);
@@ -154,8 +152,7 @@ static void pipe_makes_it_readable(void **state)
         poster by = { .out = p.out };
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, write_there, &by), 0);
-        while (atomic_load(&w.readies) < i)
-            foreign_turn(loop, 30000);
+        WAIT_FOR_STEPPING(atomic_load(&w.readies) >= i, foreign_turn(loop, 30000));
         pthread_join(thread, NULL);
         calm(loop);
         assert_int_equal(atomic_load(&w.taken), i);
@@ -228,8 +225,7 @@ static void no_post_is_missed_by_the_foreign_poll(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, post_burst, &bursts[i]), 0);
     }
     int64_t start_ns = weir_clock_now_ns(weir_clock_monotonic());
-    while (loop_stats_of(loop).tasks_run < THREADS * COUNT)
-        foreign_turn(loop, 20000);
+    WAIT_FOR_STEPPING(loop_stats_of(loop).tasks_run >= THREADS * COUNT, foreign_turn(loop, 20000));
     assert_true(weir_clock_now_ns(weir_clock_monotonic()) - start_ns < WEIR_SECONDS(15));
     for (int i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
@@ -283,8 +279,7 @@ static void timers_come_in_the_foreign_loop(void **state)
         assert_int_equal(
             weir_timer_schedule(&t[i].timer, weir_loop_executor(loop), WEIR_MS(10 * (i + 1))), 0);
     }
-    while (atomic_load(&t[2].fires) == 0)
-        foreign_turn(loop, 30000);
+    WAIT_FOR_STEPPING(atomic_load(&t[2].fires) != 0, foreign_turn(loop, 30000));
     int64_t taken_ns = weir_clock_now_ns(weir_clock_monotonic()) - start_ns;
     assert_true(taken_ns >= WEIR_MS(30) && taken_ns < WEIR_SECONDS(20));
     assert_int_equal(atomic_load(&t[0].fires), 1);
@@ -362,8 +357,7 @@ static void it_does_not_run_inside_itself(void **state)
     w.then = run_inside_ready;
     assert_int_equal(weir_watch_start(&w.watch, loop, p.in, WEIR_WATCH_READ), 0);
     pipe_put(&p, 1);
-    while (atomic_load(&w.readies) == 0)
-        foreign_turn(loop, 1000);
+    WAIT_FOR_STEPPING(atomic_load(&w.readies) != 0, foreign_turn(loop, 1000));
     assert_int_equal(atomic_load(&w.then_code), -EDEADLK);
     end_group(group);
     assert_int_equal(atomic_load(&w.stops), 1);
@@ -445,6 +439,64 @@ static void it_ends_by_turns(void **state)
     pipe_close(&p);
 }
 
+/* A member that leaves its loop as soon as that begins to end, as an idle channel does. */
+typedef struct lodger {
+    weir_resident resident;
+    weir_loop *loop;
+} lodger;
+
+static void lodger_leave(weir_resident *resident)
+{
+    weir__loop_remove(WEIR_CONTAINER(resident, lodger, resident)->loop, resident);
+}
+
+static int lodger_enter(void *arg)
+{
+    static const weir_resident_type type = { .evict = lodger_leave };
+    lodger *self = arg;
+    self->resident.type = &type;
+    return weir__loop_add(self->loop, &self->resident);
+}
+
+static void shutdown_ends_when_the_last_channel_has_closed(void **state)
+{
+    (void)state;
+    for (int64_t quiet_ms = 0; quiet_ms <= 70; quiet_ms += 70) {
+        weir_virtual_clock clock;
+        weir_virtual_clock_init(&clock, 0);
+        weir_group *group = new_manual(&clock);
+        lodger l = { .loop = weir_group_loop_at(group, 0) };
+        weir_future *future = NULL;
+        assert_int_equal(weir_executor_submit(weir_group_at(group, 0), lodger_enter, &l, &future),
+                         0);
+        assert_int_equal(weir_future_await(future), 0);
+        weir_future_release(future);
+        assert_int_equal(weir_group_shutdown(group, quiet_ms, 10000), 0);
+        assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
+        assert_int_equal(weir_clock_now_ns(&clock.clock), WEIR_MS(quiet_ms));
+        weir_group_free(group);
+    }
+}
+
+/* The same for a loop that another one drives, by its descriptor and the time that it names. */
+static void next_ns_is_0_once_the_last_channel_has_closed(void **state)
+{
+    (void)state;
+    weir_group *group = new_manual(NULL);
+    lodger l = { .loop = weir_group_loop_at(group, 0) };
+    weir_future *future = NULL;
+    assert_int_equal(weir_executor_submit(weir_group_at(group, 0), lodger_enter, &l, &future), 0);
+    assert_int_equal(weir_future_await(future), 0);
+    weir_future_release(future);
+    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_loop_run_once(l.loop, 0), 0);
+    assert_int_equal(loop_stats_of(l.loop).channels, 0);
+    assert_int_equal(weir_loop_next_ns(l.loop), 0);
+    assert_int_equal(weir_loop_run_once(l.loop, 0), 1);
+    assert_int_equal(weir_executor_get_state(&l.loop->base), WEIR_EXECUTOR_TERMINATED);
+    weir_group_free(group);
+}
+
 /* What is deferred from something deferred is not left to some later event. */
 typedef struct chain {
     weir_deferred first, second;
@@ -480,8 +532,7 @@ static void what_is_deferred_in_a_deferred_call_asks_for_a_turn(void **state)
     chain c = { .loop = weir_group_loop_at(group, 0) };
     weir_future *future = NULL;
     assert_int_equal(weir_executor_submit(weir_group_at(group, 0), defer_first, &c, &future), 0);
-    while (c.runs == 0)
-        weir_loop_run_once(c.loop, 0);
+    WAIT_FOR_STEPPING(c.runs != 0, weir_loop_run_once(c.loop, 0));
     bool is_waited_for = c.runs == 1 && weir_loop_next_ns(c.loop) < 0;
     weir_future_release(future);
     end_group(group);
@@ -505,7 +556,9 @@ int main(void)
         weir_case(it_does_not_run_inside_itself),
         weir_case(it_runs_inside_another_executor),
         weir_case(it_ends_by_turns),
+        weir_case(shutdown_ends_when_the_last_channel_has_closed),
+        weir_case(next_ns_is_0_once_the_last_channel_has_closed),
         weir_case(what_is_deferred_in_a_deferred_call_asks_for_a_turn),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, choose_backend, NULL);
 }

@@ -117,11 +117,14 @@ typedef struct spy {
     weir_io_type type;
     int64_t timeouts_ns[TIMEOUTS]; /* of the first polls */
     atomic_int polls, wakes;
-    atomic_bool holds;   /* the next poll that would wait, before it does */
-    atomic_bool is_held; /* and it is there */
+    atomic_bool holds;        /* the next poll that would wait, before it does */
+    atomic_bool is_held;      /* and it is there */
+    struct late_caller *late; /* what happens between the loop's two looks at its queues, once */
 } spy;
 
 static spy *spied; /* a backend does not know its source */
+
+static void expect_late_call(void);
 
 static int spy_poll(weir_io *io, int64_t timeout_ns)
 {
@@ -143,6 +146,14 @@ static void spy_wake(weir_io *io)
     spied->inner->wake(io);
 }
 
+/* The loop's first look for something to do begins with this question, and its second one follows
+ * after it has asked for the time: see late_now_ns. */
+static bool spy_has_results(const weir_io *io)
+{
+    expect_late_call();
+    return spied->inner->has_results(io);
+}
+
 static int spy_open(weir_io_source *source, weir_sys *sys, weir_io_counters *counters, weir_io **io)
 {
     (void)source;
@@ -153,6 +164,7 @@ static int spy_open(weir_io_source *source, weir_sys *sys, weir_io_counters *cou
     spied->type = *spied->inner;
     spied->type.poll = spy_poll;
     spied->type.wake = spy_wake;
+    spied->type.has_results = spy_has_results;
     (*io)->type = &spied->type;
     return 0;
 }
@@ -320,7 +332,7 @@ static void s031_wake_up_before_a_step_ends_its_wait(void **state)
         weir_executor_wake(weir_loop_executor(loop));
         assert_int_equal(weir_loop_run_once(loop, -1), 0); /* or hangs */
     }
-    weir_group_free(group);
+    end_group(group);
 }
 
 /* Posting -------------------------------------------------------------------------------------- */
@@ -667,6 +679,108 @@ static void s047_no_task_of_eight_producers_is_lost(void **state)
     assert_int_equal(s.sum, PRODUCERS * (s.per_producer * (s.per_producer + 1) / 2));
 }
 
+/* Between the two looks ------------------------------------------------------------------------ */
+
+enum { POST, POST_TAIL, WAKE, LATE_WAYS };
+
+/* A thread that calls the executor while that is between its two looks: it has found nothing to do,
+ * and has not said yet that it sleeps. So the caller wakes nobody. */
+typedef struct late_caller {
+    weir_clock clock;
+    weir_executor *executor;
+    probe probe;
+    int way, code;
+    atomic_bool is_wanted;
+    bool
+        is_between; /* the loop's own thread: its next question for the time is between the looks */
+    int wakes, polls; /* until then */
+} late_caller;
+
+static void expect_late_call(void)
+{
+    late_caller *self = spied->late;
+    if (self == NULL || !weir_executor_is_current(self->executor))
+        return;
+    self->is_between = atomic_load(&self->is_wanted);
+    self->executor->is_time_stale |= self->is_between; /* so that it asks */
+}
+
+static void *call_late(void *arg)
+{
+    late_caller *self = arg;
+    if (self->way == POST)
+        self->code = weir_executor_post(self->executor, &self->probe.task);
+    else if (self->way == POST_TAIL)
+        self->code = weir_executor_post_tail(self->executor, &self->probe.task);
+    else
+        weir_executor_wake(self->executor);
+    return NULL;
+}
+
+static int64_t late_now_ns(weir_clock *clock)
+{
+    late_caller *self = WEIR_CONTAINER(clock, late_caller, clock);
+    bool is_loop = self->executor != NULL && weir_executor_is_current(self->executor);
+    if (is_loop && self->is_between) {
+        pthread_t thread;
+        self->is_between = false;
+        self->wakes = atomic_load(&spied->wakes);
+        self->polls = atomic_load(&spied->polls);
+        if (pthread_create(&thread, NULL, call_late, self) == 0)
+            pthread_join(thread, NULL);
+        atomic_store(&self->is_wanted, false);
+    }
+    return clock_ns();
+}
+
+/* The timer is hours away: a call that goes unnoticed is not made up for. */
+static void call_between_the_looks_keeps_the_loop_awake(int way)
+{
+    enum { COUNT = 20 };
+    spy s = { .source = { .name = "spied epoll", .open = spy_open } };
+    late_caller late = { .clock.now_ns = late_now_ns, .way = way };
+    probe_timer timer = PROBE_TIMER;
+    spied = &s;
+    bench b = begin(&(weir_group_config){ .io_source = &s.source, .clock = &late.clock });
+    late.executor = b.executor;
+    s.late = &late; /* before the loop has a thread */
+    settle(b.executor);
+    assert_int_equal(weir_timer_schedule(&timer.timer, b.executor, WEIR_SECONDS(10000)), 0);
+    WAIT_FOR(stats_of(b.executor).timers == 1);
+    for (int i = 0; i < COUNT; i++) {
+        late.probe = (probe)PROBE;
+        late.code = 0;
+        WAIT_FOR(weir__executor_is_asleep(b.executor));
+        atomic_store(&late.is_wanted, true);
+        weir_executor_wake(b.executor);
+        WAIT_FOR(!atomic_load(&late.is_wanted));
+        assert_int_equal(late.code, 0);
+        assert_int_equal(atomic_load(&s.wakes), late.wakes); /* nobody had to be woken */
+        WAIT_FOR(way == WAKE ? atomic_load(&s.polls) >= late.polls + 2
+                             : atomic_load(&late.probe.runs) == 1);
+    }
+    end(&b);
+    assert_int_equal(atomic_load(&timer.fires), 0);
+}
+
+static void s089_task_posted_between_the_two_looks_runs(void **state)
+{
+    (void)state;
+    call_between_the_looks_keeps_the_loop_awake(POST);
+}
+
+static void s089_tail_task_posted_between_the_two_looks_runs(void **state)
+{
+    (void)state;
+    call_between_the_looks_keeps_the_loop_awake(POST_TAIL);
+}
+
+static void s089_wake_up_between_the_two_looks_ends_the_next_wait(void **state)
+{
+    (void)state;
+    call_between_the_looks_keeps_the_loop_awake(WAKE);
+}
+
 /* Stress --------------------------------------------------------------------------------------- */
 
 static uint32_t next_random(uint32_t *seed)
@@ -867,8 +981,11 @@ int main(void)
         weir_case(s057_burst_to_a_loop_that_runs_wakes_seldom),
         weir_case(s047_no_task_of_eight_producers_is_lost),
         weir_case(s058_no_wake_up_is_lost),
+        weir_case(s089_task_posted_between_the_two_looks_runs),
+        weir_case(s089_tail_task_posted_between_the_two_looks_runs),
+        weir_case(s089_wake_up_between_the_two_looks_ends_the_next_wait),
         weir_case(s089_no_wake_up_is_lost_by_a_busy_loop),
         weir_case(idle_loop_does_nothing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, choose_backend, NULL);
 }

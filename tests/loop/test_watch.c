@@ -2,6 +2,10 @@
 /* Watches: descriptors that are somebody else's, from the start to exactly one end. */
 #include "loops.h"
 
+#include <weir/channel.h>
+#include <weir/socket.h>
+
+#include <stdio.h>
 #include <sys/socket.h>
 
 static void start(probe_watch *w, weir_group *group, int fd, unsigned events)
@@ -365,7 +369,7 @@ static int stop_in_between(void *arg, const char *call, size_t *length)
     (void)length;
     racing_start *self = arg;
     pthread_t thread;
-    if (strcmp(call, "epoll_ctl") == 0 && !self->is_stopped &&
+    if (strcmp(call, watching_call()) == 0 && !self->is_stopped &&
         pthread_create(&thread, NULL, stop_elsewhere, self) == 0) {
         self->is_stopped = true;
         pthread_join(thread, NULL);
@@ -627,6 +631,9 @@ static void what_the_kernel_refuses_is_told(void **state)
     start(&same, group, p.in, WEIR_WATCH_READ);
     WAIT_FOR(atomic_load(&same.stops) == 1);
     assert_int_equal(atomic_load(&same.code), -EEXIST);
+    start_args args = { &same, weir_group_loop_at(group, 0), p.in };
+    assert_int_equal(call_on(weir_group_at(group, 0), start_it, &args), -EEXIST);
+    assert_int_equal(atomic_load(&same.stops), 1);
     start(&bad, group, 1000000, WEIR_WATCH_READ);
     WAIT_FOR(atomic_load(&bad.stops) == 1);
     assert_int_equal(atomic_load(&bad.code), -EBADF);
@@ -634,6 +641,35 @@ static void what_the_kernel_refuses_is_told(void **state)
     WAIT_FOR(atomic_load(&w.readies) > 0); /* which is as before */
     stop(&w);
     pipe_close(&p);
+    end_group(group);
+}
+
+/* The channel would send and receive what the watch waits for. It fails to register, and the log
+ * names the descriptor. */
+static void channel_of_a_watched_descriptor_is_rejected(void **state)
+{
+    (void)state;
+    int fds[2];
+    char text[64];
+    weir_group *group = new_loops_of(1);
+    weir_promise *promise = weir_promise_new(NULL);
+    weir_channel *channel = NULL;
+    probe_watch w = PROBE_WATCH(0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    snprintf(text, sizeof text, "descriptor %d is rejected", fds[0]);
+    start(&w, group, fds[0], WEIR_WATCH_READ);
+    settle(weir_group_at(group, 0));
+    assert_int_equal(weir_channel_from_descriptor(&channel, WEIR_SOCKET_STREAM, fds[0], NULL), 0);
+    harness_log_begin(WEIR_LOG_WARN);
+    weir_channel_register(channel, weir_group_at(group, 0), promise);
+    assert_int_equal(weir_future_await(weir_promise_future(promise)), -EEXIST);
+    bool is_named = harness_log_has(text);
+    stop(&w);
+    harness_log_end();
+    assert_true(is_named);
+    weir_promise_release(promise);
+    weir_channel_release(channel);
+    close(fds[1]);
     end_group(group);
 }
 
@@ -660,7 +696,7 @@ static void bad_arguments_are_refused(void **state)
 static void start_that_finds_no_thread_is_told(void **state)
 {
     (void)state;
-    static const char *const calls[] = { "pthread_create", "epoll_create1", "eventfd", "alloc" };
+    const char *const calls[] = { "pthread_create", opening_call(), "eventfd", "alloc" };
     for (int i = 0; i < 4; i++) {
         weir_group *group = new_loops_of(1);
         test_pipe p = pipe_open();
@@ -993,6 +1029,7 @@ int main(void)
         weir_case(regular_file_on_the_loops_thread),
         weir_case(starts_on_the_loops_thread),
         weir_case(what_the_kernel_refuses_is_told),
+        weir_case(channel_of_a_watched_descriptor_is_rejected),
         weir_case(bad_arguments_are_refused),
         weir_case(start_that_finds_no_thread_is_told),
         weir_case(without_memory_it_does_not_start),
@@ -1003,5 +1040,5 @@ int main(void)
         weir_case(residents_are_evicted_at_shutdown),
         weir_case(resident_that_stays_is_complained_about),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, choose_backend, NULL);
 }

@@ -4,6 +4,7 @@
 
 #include <weir/embedded.h>
 #include <weir/timer.h>
+#include <weir/verifier.h>
 
 #include <errno.h>
 #include <limits.h>
@@ -283,6 +284,72 @@ static void finish_tells_what_is_left(void **state)
     weir_leak_set_mode(mode);
 }
 
+/* Messages of a test's own that live longer are no leaks of the channel, and hide none. */
+static void finish_reports_messages_made_since_alone(void **state)
+{
+    (void)state;
+    weir_leak_mode mode = weir_leak_get_mode();
+    weir_leak_set_mode(WEIR_LEAK_ALL);
+    weir_embedded_report report;
+    weir_msg *before[2] = { bytes("before 1"), bytes("before 2") };
+    weir_embedded *embedded = open_embedded(NULL, NULL);
+    harness_log_begin(WEIR_LOG_WARN);
+    assert_int_equal(weir_embedded_finish(embedded, &report), 0);
+    assert_int_equal(harness_log_end(), 0);
+    weir_msg_release(before[0]); /* one fewer is alive than when the channel was made */
+    weir_msg *leak = bytes("leak");
+    harness_log_begin(WEIR_LOG_WARN);
+    assert_int_equal(weir_embedded_finish(embedded, &report), 1);
+    assert_int_equal(report.leaked, 1);
+    assert_true(harness_log_has("1 live messages"));
+    assert_int_equal(harness_log_end(), 1);
+    weir_msg_release(leak);
+    weir_msg_release(before[1]);
+    weir_embedded_free(embedded);
+    weir_leak_set_mode(mode);
+}
+
+/* A message from before that nobody took out is no reason to overlook another one. */
+static void finish_counts_a_queued_message_from_before_once(void **state)
+{
+    (void)state;
+    weir_leak_mode mode = weir_leak_get_mode();
+    weir_leak_set_mode(WEIR_LEAK_ALL);
+    weir_embedded_report report;
+    weir_msg *before = bytes("before");
+    weir_embedded *embedded = open_embedded(NULL, NULL);
+    assert_int_equal(weir_embedded_write_inbound(embedded, before), 0);
+    weir_msg *leak = bytes("leak");
+    assert_int_equal(weir_embedded_finish(embedded, &report), 2);
+    assert_int_equal(report.inbound, 1);
+    assert_int_equal(report.leaked, 1);
+    weir_msg_release(leak);
+    weir_embedded_free(embedded);
+    weir_leak_set_mode(mode);
+}
+
+static int init_nothing(weir_channel *channel, void *arg)
+{
+    (void)channel;
+    (void)arg;
+    return 0;
+}
+
+static void verifier_logs_no_leaks_of_its_own(void **state)
+{
+    (void)state;
+    weir_verifier_report report;
+    weir_verifier_config config = {
+        .init = init_nothing, .input = "input", .length = 5, .is_stream = true
+    };
+    harness_log_begin(WEIR_LOG_WARN);
+    int code = weir_verify(&config, &report, NULL);
+    unsigned lines = harness_log_end();
+    assert_int_equal(code, 0);
+    assert_true(report.runs > 100);
+    assert_int_equal(lines, 0);
+}
+
 static void closed_one_takes_nothing(void **state)
 {
     (void)state;
@@ -372,6 +439,9 @@ int main(void)
         weir_case(time_stands_still_until_it_is_moved),
         weir_case(run_that_never_ends_is_told),
         weir_case(finish_tells_what_is_left),
+        weir_case(finish_reports_messages_made_since_alone),
+        weir_case(finish_counts_a_queued_message_from_before_once),
+        weir_case(verifier_logs_no_leaks_of_its_own),
         weir_case(closed_one_takes_nothing),
         weir_case(failing_init_fails_the_making),
         weir_case(bad_arguments_are_refused),

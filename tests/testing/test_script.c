@@ -8,7 +8,6 @@
 #include <weir/script.h>
 
 #include <pthread.h>
-#include <sched.h>
 
 static weir_script *script;
 
@@ -753,11 +752,9 @@ static void hook_sees_every_poll(void **state)
 static void *deliver_when_it_waits(void *arg)
 {
     (void)arg;
-    while (!script_stats().is_waiting)
-        sched_yield();
+    WAIT_FOR(script_stats().is_waiting);
     deliver(7, "woken");
-    while (script_stats().polls < 2 || !script_stats().is_waiting)
-        sched_yield();
+    WAIT_FOR(script_stats().polls >= 2 && script_stats().is_waiting);
     io->type->wake(io);
     return NULL;
 }
@@ -1067,14 +1064,10 @@ static void test_plays_the_kernel_from_another_thread(void **state)
             assert_int_equal(weir_script_answer(own, 7, 3), 0);
         taken += weir_script_take_sent(own, 7, got + taken, sizeof got - taken);
     }
-    while (taken < length) {
-        taken += weir_script_take_sent(own, 7, got + taken, sizeof got - taken);
-        sched_yield();
-    }
+    WAIT_FOR((taken += weir_script_take_sent(own, 7, got + taken, sizeof got - taken)) == length);
     assert_memory_equal(got, sent, length);
     assert_int_equal(weir_script_end(own, 7), 0);
-    while (!weir_script_is_closed(own, 7))
-        sched_yield();
+    WAIT_FOR(weir_script_is_closed(own, 7));
     weir_group_shutdown(group, 0, 1000);
     weir_group_free(group);
     weir_script_free(own);

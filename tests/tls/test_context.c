@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -660,8 +659,7 @@ static void the_last_reload_counts(void **state)
     int fifo = open(path, O_WRONLY); /* once it is opened on the other side */
     assert_true(fifo >= 0);
     assert_int_equal(pthread_create(&second.thread, NULL, run_reloader, &second), 0);
-    while (!atomic_load(&second.is_done) && !is_asleep(&second))
-        sched_yield();
+    WAIT_FOR(atomic_load(&second.is_done) || is_asleep(&second));
     assert_int_equal(write(fifo, leaf.pem, strlen(leaf.pem)), strlen(leaf.pem));
     close(fifo);
     pthread_join(first.thread, NULL);

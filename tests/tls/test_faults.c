@@ -243,16 +243,16 @@ static bool connection_scenario(void *arg)
 
 /* Running them --------------------------------------------------------------------------------- */
 
-/* Which of the two is to fail, and when. */
+/* Whose memory is to fail, and when. */
 typedef struct fault {
-    bool is_openssl;
+    const char *of;  /* "alloc" or "pool" of weir; NULL: OpenSSL's */
     long nth, count; /* of calls, behind the end */
 } fault;
 
 static void arm(const fault *self)
 {
-    if (!self->is_openssl) {
-        harness_fail_nth("alloc", (unsigned)self->nth, -ENOMEM);
+    if (self->of != NULL) {
+        harness_fail_nth(self->of, (unsigned)self->nth, -ENOMEM);
         return;
     }
     atomic_store(&calls, 0);
@@ -262,7 +262,7 @@ static void arm(const fault *self)
 static void disarm(fault *self)
 {
     atomic_store(&fail_at, 0);
-    self->count = self->is_openssl ? atomic_load(&calls) : (long)harness_fail_end();
+    self->count = self->of == NULL ? atomic_load(&calls) : (long)harness_fail_end();
     ERR_clear_error();
 }
 
@@ -311,16 +311,14 @@ static void expect_nothing_left(bool (*run)(fault *), const fault *with)
         fail_msg("%ld of OpenSSL left behind %ld", left, with->nth);
 }
 
-static void fail_each(bool (*run)(fault *), bool is_openssl, long step)
+static void fail_each(bool (*run)(fault *), const char *of, long step)
 {
     for (int i = 0; i < 3; i++) { /* OpenSSL keeps some things from the first time on */
-        fault none = { .is_openssl = is_openssl, .nth = LONG_MAX };
-        if (!is_openssl)
-            none.nth = INT_MAX;
+        fault none = { .of = of, .nth = INT_MAX };
         assert_true(run(&none));
     }
     harness_log_begin(WEIR_LOG_ERROR);
-    fault with = { .is_openssl = is_openssl, .nth = 1 };
+    fault with = { .of = of, .nth = 1 };
     for (;; with.nth += step) {
         long before = atomic_load(&live);
         bool is_fine = run(&with);
@@ -344,39 +342,78 @@ static long step_of(long step)
 static void contexts_without_memory_of_weir(void **state)
 {
     (void)state;
-    fail_each(run_contexts, false, 1);
-    fail_each(run_self_signed, false, 1);
+    fail_each(run_contexts, "alloc", 1);
+    fail_each(run_self_signed, "alloc", 1);
 }
 
 static void connections_without_memory_of_weir(void **state)
 {
     (void)state;
-    for (version_wanted = WEIR_TLS_1_2; version_wanted <= WEIR_TLS_1_3; version_wanted++)
-        fail_each(run_connection, false, 1);
+    for (version_wanted = WEIR_TLS_1_2; version_wanted <= WEIR_TLS_1_3; version_wanted++) {
+        fail_each(run_connection, "alloc", 1);
+        fail_each(run_connection, "pool", 1);
+    }
 }
 
 static void certificates_without_memory_of_openssl(void **state)
 {
     (void)state;
-    fail_each(run_self_signed, true, step_of(1));
+    fail_each(run_self_signed, NULL, step_of(1));
 }
 
 static void contexts_without_memory_of_openssl(void **state)
 {
     (void)state;
     version_wanted = WEIR_TLS_1_3;
-    fail_each(run_contexts, true, step_of(211));
+    fail_each(run_contexts, NULL, step_of(211));
+}
+
+/* Makes a client's context, or reloads one, with an error of others in OpenSSL's queue. */
+static int make_after_error(weir_tls_context *loaded, const weir_tls_config *config, fault *with)
+{
+    weir_tls_context *made = NULL;
+    weir_error error = { 0 };
+    ERR_raise(ERR_LIB_SYS, EXDEV);
+    arm(with);
+    int code = loaded != NULL ? weir_tls_context_reload(loaded, config, &error)
+                              : weir_tls_context_new_client(&made, config, &error);
+    disarm(with);
+    weir_tls_context_release(made);
+    assert_null(strstr(error.message, weir_error_text(-EXDEV)));
+    assert_true(code == 0 || (code == error.code && code != -EXDEV));
+    return code;
+}
+
+/* A user's thread may have errors of its own in OpenSSL's queue: a failure reports only its own. */
+static void earlier_openssl_errors_are_not_reported(void **state)
+{
+    const weir_tls_config configs[] = { { .ca_pem = NULL }, /* trusts whom the system trusts */
+                                        { .ca_directory = "/" },
+                                        { .ca_pem = pair_identity()->certificate_pem } };
+    weir_tls_context *loaded = pair_client_context(NULL);
+    int failures = 0;
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof configs / sizeof *configs; i++) {
+        int code = -1;
+        for (long nth = 1; code < 0 && nth < 100; nth++) {
+            code = make_after_error(i % 2 == 0 ? loaded : NULL, &configs[i / 2],
+                                    &(fault){ .nth = nth });
+            failures += code < 0;
+        }
+    }
+    weir_tls_context_release(loaded);
+    assert_true(failures > 30);
 }
 
 static void connections_without_memory_of_openssl(void **state)
 {
     (void)state;
     for (version_wanted = WEIR_TLS_1_2; version_wanted <= WEIR_TLS_1_3; version_wanted++)
-        fail_each(run_connection, true, step_of(23));
+        fail_each(run_connection, NULL, step_of(23));
 }
 
 /* Both versions when there is time for it. */
-static void other_ways(bool is_openssl, long step)
+static void other_ways(const char *of, long step)
 {
     version_wanted = getenv("WEIR_LONG_TESTS") != NULL ? WEIR_TLS_1_2 : WEIR_TLS_1_3;
     for (; version_wanted <= WEIR_TLS_1_3; version_wanted++) {
@@ -384,9 +421,11 @@ static void other_ways(bool is_openssl, long step)
             const weir_group_config config = { .count = 1, .is_manual = true };
             if (way_wanted == ELSEWHERE)
                 assert_int_equal(weir_group_new_executors(&business, &config, NULL), 0);
-            fail_each(run_connection, is_openssl, step);
-            if (way_wanted == ELSEWHERE)
+            fail_each(run_connection, of, step);
+            if (way_wanted == ELSEWHERE) {
+                weir_group_shutdown(business, 0, 0);
                 weir_group_free(business);
+            }
         }
     }
     way_wanted = AS_ALWAYS;
@@ -395,13 +434,14 @@ static void other_ways(bool is_openssl, long step)
 static void other_ways_without_memory_of_weir(void **state)
 {
     (void)state;
-    other_ways(false, 1);
+    other_ways("alloc", 1);
+    other_ways("pool", step_of(5));
 }
 
 static void other_ways_without_memory_of_openssl(void **state)
 {
     (void)state;
-    other_ways(true, step_of(97));
+    other_ways(NULL, step_of(97));
 }
 
 int main(void)
@@ -413,6 +453,7 @@ int main(void)
         weir_case(connections_without_memory_of_weir),
         weir_case(certificates_without_memory_of_openssl),
         weir_case(contexts_without_memory_of_openssl),
+        weir_case(earlier_openssl_errors_are_not_reported),
         weir_case(connections_without_memory_of_openssl),
         weir_case(other_ways_without_memory_of_weir),
         weir_case(other_ways_without_memory_of_openssl),

@@ -5,6 +5,7 @@
 
 #include <weir/channel.h>
 #include <weir/delimiter.h>
+#include <weir/flow_control.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -421,6 +422,50 @@ static void the_handshake_reads_by_itself(void **state)
 
 /* The end -------------------------------------------------------------------------------------- */
 
+static void ask_added(weir_ctx *ctx)
+{
+    notes *self = weir_ctx_arg(ctx);
+    if (weir_ctx_is_input_closed(ctx))
+        strcat(self->text, "closed ");
+}
+
+/* A proxy adds its handler when the connection to its upstream is there. The peer may have said
+ * everything before that; flow control keeps its bytes, and with them the end. */
+static void a_handler_added_after_close_notify_finds_the_input_closed(void **state)
+{
+    weir_handler_type asking = noting;
+    (void)state;
+    asking.added = ask_added;
+    for (int has_bytes = 0; has_bytes < 2; has_bytes++) {
+        notes seen = { 0 };
+        pair both = { .client.allows_half_closure = true,
+                      .server = { .allows_half_closure = true,
+                                  .last = &weir_flow_control_handler,
+                                  .has_option = true,
+                                  .option = { WEIR_OPTION_AUTO_READ, false } } };
+        pair_begin(&both);
+        pair_shake(&both);
+        weir_channel *server = weir_embedded_channel(both.server.embedded);
+        if (has_bytes)
+            weir_promise_release(write_text(&both.client, "all there is"));
+        weir_channel_shutdown(weir_embedded_channel(both.client.embedded), NULL);
+        weir_embedded_run(both.client.embedded);
+        pair_carry(&both);
+        assert_int_equal(
+            weir_pipeline_add_last(weir_channel_pipeline(server), "asking", &asking, &seen), 0);
+        weir_embedded_run(both.server.embedded);
+        assert_string_equal(seen.text, has_bytes ? "" : "closed ");
+        assert_false(weir_channel_is_input_closed(server)); /* TCP has no FIN yet */
+        weir_channel_read(server);
+        weir_embedded_run(both.server.embedded);
+        assert_string_equal(seen.text, has_bytes ? "read input_closed " : "closed ");
+        char heard[64];
+        pair_heard(&both.server, heard, sizeof heard);
+        assert_string_equal(heard, has_bytes ? "all there is" : "");
+        pair_finish(&both);
+    }
+}
+
 static void one_direction_ends_before_the_other(void **state)
 {
     notes seen = { 0 };
@@ -535,6 +580,25 @@ static void whoever_closes_twice_does_not_wait(void **state)
     assert_false(weir_channel_is_open(client));
     assert_int_equal(pair_code_of(first), 0);
     assert_int_equal(pair_code_of(second), 0);
+    pair_finish(&both);
+}
+
+/* Writes after the close were rejected, so it cannot say that everything was sent. */
+static void shutdown_fails_while_a_close_waits(void **state)
+{
+    pair both = { 0 };
+    (void)state;
+    pair_begin(&both);
+    pair_shake(&both);
+    weir_channel *client = weir_embedded_channel(both.client.embedded);
+    weir_promise *written = weir_channel_promise(client), *shut = weir_channel_promise(client);
+    weir_channel_close(client, NULL);
+    weir_channel_write(client, weir_buf_msg(weir_buf_from("late", 4)), written);
+    weir_channel_shutdown(client, shut);
+    weir_embedded_run(both.client.embedded);
+    assert_true(weir_channel_is_open(client));
+    assert_int_equal(pair_code_of(written), WEIR_ECLOSED);
+    assert_int_equal(pair_code_of(shut), WEIR_ECLOSED);
     pair_finish(&both);
 }
 
@@ -1039,12 +1103,14 @@ int main(void)
         weir_case(what_waits_makes_it_unwritable),
         weir_case(much_that_waits_does_not_keep_the_handshake_from_reading),
         weir_case(the_handshake_reads_by_itself),
+        weir_case(a_handler_added_after_close_notify_finds_the_input_closed),
         weir_case(one_direction_ends_before_the_other),
         weir_case(a_shutdown_waits_for_the_handshake),
         weir_case(truncation_is_told_with_half_closure_too),
         weir_case(a_record_that_is_cut_off_is_truncation),
         weir_case(nothing_is_heard_behind_a_close),
         weir_case(whoever_closes_twice_does_not_wait),
+        weir_case(shutdown_fails_while_a_close_waits),
         weir_case(waiting_can_be_off),
         weir_case(removed_it_says_goodbye_and_lets_everything_pass),
         weir_case(removed_early_nothing_that_waits_goes_out),

@@ -89,31 +89,40 @@ static void build_with(hello *made, const char *list, size_t length, int times)
     hello_build(made, all, at);
 }
 
-static void names_that_are_none_are_refused(void **state)
+static void malformed_server_names_are_rejected(void **state)
 {
     static const struct {
         const char *list;
         size_t length;
-        bool is_fine;
+        const char *host; /* NULL: rejected */
     } cases[] = {
-        { "\0\0\4a.bc", 7, true },
-        { "\0\0\1a", 4, true },
-        { "\0\0\0", 3, false },      /* empty */
-        { "\0\0\5a.bc", 7, false },  /* longer than there is */
-        { "\0\0\3a.bc", 7, false },  /* shorter */
-        { "\0\0\4a\0bc", 7, false }, /* a NUL */
-        { "\0\0\4a.b.", 7, false },  /* a dot at the end */
-        { "\0\0\4.a.b", 7, false },  /* at the begin */
-        { "\0\0\4a..b", 7, false },  /* two of them */
-        { "\0\0\4a b ", 7, false },  /* spaces */
-        { "\0\0\4a/.b", 7, false },  /* as in paths */
-        { "\0\0\4*.ab", 7, false },  /* a wildcard */
-        { "\0\0\x07"
-          "1.2.3.4",
-          10, false },                  /* an address */
-        { "\0\0\1a\0\0\1b", 8, false }, /* two names */
-        { "\1\0\1a\0\0\1b", 8, true },  /* something else, and a name */
-        { "\0", 1, false },
+        { "\0\0\4a.bc", 7, "a.bc" },
+        { "\0\0\1a", 4, "a" },
+        { "\0\0\0", 3, NULL },      /* empty */
+        { "\0\0\5a.bc", 7, NULL },  /* longer than there is */
+        { "\0\0\3a.bc", 7, NULL },  /* shorter */
+        { "\0\0\4a\0bc", 7, NULL }, /* a NUL */
+        { "\0\0\4a.b.", 7, "a.b" }, /* a trailing dot */
+        { "\0\0\4a.b..", 8, NULL }, /* two of them: the second is outside of the name */
+        { "\0\0\4ab..", 7, NULL },
+        { "\0\0\1.", 4, NULL },
+        { "\0\0\4.a.b", 7, NULL }, /* at the begin */
+        { "\0\0\4a..b", 7, NULL }, /* in the middle */
+        { "\0\0\4a b ", 7, NULL }, /* spaces */
+        { "\0\0\4a/.b", 7, NULL }, /* as in paths */
+        { "\0\0\4*.ab", 7, NULL }, /* a wildcard */
+        { "\0\0\3::1", 6, "" },    /* addresses name no host */
+        { "\0\0\5[::1]", 8, "" },
+        { "\0\0\0041.2.", 7, "" },
+        { "\0\0\4:::1", 7, NULL }, /* nearly an address */
+        { "\0\0\4[::1", 7, NULL },
+        { "\0\0\5::1%a", 8, NULL },
+        { "\0\0\5::1]:", 8, NULL },
+        { "\0\0\4::\0001", 7, NULL },
+        { "\0\0\1a\0\0\1b", 8, NULL },  /* two names */
+        { "\0\0\2::\0\0\1b", 9, NULL }, /* an address and a name */
+        { "\1\0\1a\0\0\1b", 8, "b" },   /* another type, and a name */
+        { "\0", 1, NULL },
     };
     hello made;
     (void)state;
@@ -122,13 +131,32 @@ static void names_that_are_none_are_refused(void **state)
         int code = 0;
         build_with(&made, cases[i].list, cases[i].length, 1);
         weir_tls_hello_state got = read_all(made.bytes, made.length, made.length, found, &code);
-        if (got != (cases[i].is_fine ? WEIR_TLS_HELLO_DONE : WEIR_TLS_HELLO_REFUSED))
+        if (got != (cases[i].host != NULL ? WEIR_TLS_HELLO_DONE : WEIR_TLS_HELLO_REFUSED))
             fail_msg("case %zu: %d", i, (int)got);
-        if (!cases[i].is_fine)
+        if (cases[i].host != NULL)
+            assert_string_equal(found, cases[i].host);
+        else
             expect_refusal(made.bytes, made.length, WEIR_ETLS_RECORD);
     }
     build_with(&made, "\0\0\1a", 4, 2); /* the extension twice */
     expect_refusal(made.bytes, made.length, WEIR_ETLS_RECORD);
+    build_with(&made, "\0\0\2::", 5, 2);
+    expect_refusal(made.bytes, made.length, WEIR_ETLS_RECORD);
+}
+
+/* As OpenSSL's clients send them. */
+static void addresses_name_no_host(void **state)
+{
+    static const char *const addresses[] = { "127.0.0.1",     "10.0.0.255.",    "2001:db8::1",
+                                             "[2001:db8::1]", "::ffff:1.2.3.4", "1.2.3" };
+    hello whole;
+    (void)state;
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+        hello_make(&whole, addresses[i]);
+        expect_host(&whole, "");
+    }
+    hello_make(&whole, "www.example.org.");
+    expect_host(&whole, "www.example.org");
 }
 
 static void a_long_name_has_its_limits(void **state)
@@ -145,6 +173,21 @@ static void a_long_name_has_its_limits(void **state)
         assert_int_equal(read_all(made.bytes, made.length, 1, found, &code),
                          length <= 63 ? WEIR_TLS_HELLO_DONE : WEIR_TLS_HELLO_REFUSED);
     }
+    for (int length = 240; length < 252; length++) { /* colons and digits without end */
+        char address[256];
+        memset(address, '1', sizeof address);
+        address[4] = ':';
+        assert_false(weir__tls_read_name(address, (size_t)length, found));
+        assert_string_equal(found, "");
+    }
+    char name[255];
+    for (size_t i = 0; i < sizeof name; i++)
+        name[i] = i % 2 == 0 ? 'a' : '.';
+    assert_true(weir__tls_read_name(name, 253, found));
+    assert_int_equal(strlen(found), 253);
+    assert_true(weir__tls_read_name(name, 254, found)); /* the last one is a trailing dot */
+    assert_int_equal(strlen(found), 253);
+    assert_false(weir__tls_read_name(name, 255, found));
 }
 
 /* What has no sense at a level may not lead to another reading: every length made wrong. */
@@ -205,7 +248,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         weir_case(the_name_is_found_however_it_is_cut),
-        weir_case(names_that_are_none_are_refused),
+        weir_case(malformed_server_names_are_rejected),
+        weir_case(addresses_name_no_host),
         weir_case(a_long_name_has_its_limits),
         weir_case(every_byte_may_be_wrong),
         weir_case(what_is_no_hello_is_refused),

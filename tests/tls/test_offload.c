@@ -43,11 +43,16 @@ static void an_echo_over_a_path(void **state)
 typedef struct passing {
     weir_channel *from, *to;
     weir_promise *promise;
+    bool is_busy; /* something waits to be sent, as while a handshake is under way */
 } passing;
 
 static int relay_past_tls(void *arg)
 {
     passing *self = arg;
+    if (self->is_busy) {
+        weir_ctx *tls = weir_pipeline_ctx(weir_channel_pipeline(self->to), "tls");
+        weir_ctx_write(tls, weir_buf_msg(weir_buf_from("x", 1)), NULL);
+    }
     weir_relay(self->from, self->to, self->promise);
     return 0;
 }
@@ -59,7 +64,7 @@ static void nothing_is_relayed_past_it(void **state)
     for (place where = ON_LOOP; where <= ALL_ELSEWHERE; where++) {
         town_open(&self, *state, where, "127.0.0.1:0");
         weir_channel *ends[] = { town_call(&self, &by[0]), town_call(&self, &by[1]) };
-        passing both = { ends[0], ends[1], weir_channel_promise(ends[0]) };
+        passing both = { ends[0], ends[1], weir_channel_promise(ends[0]), false };
         WAIT_FOR(weir_channel_is_active(ends[0]) && weir_channel_is_active(ends[1]));
         call_on(weir_group_at(self.clients, 0), relay_past_tls, &both);
         assert_int_equal(weir_future_code(weir_promise_future(both.promise)), -EOPNOTSUPP);
@@ -72,6 +77,23 @@ static void nothing_is_relayed_past_it(void **state)
         }
         town_close(&self);
     }
+}
+
+/* -EBUSY would say that trying again may help. */
+static void a_relay_past_tls_is_rejected_for_good_also_while_it_sends(void **state)
+{
+    town self;
+    caller by[2];
+    town_open(&self, *state, ON_LOOP, "127.0.0.1:0");
+    weir_channel *ends[] = { town_call(&self, &by[0]), town_call(&self, &by[1]) };
+    passing both = { ends[0], ends[1], weir_channel_promise(ends[0]), true };
+    WAIT_FOR(weir_channel_is_active(ends[0]) && weir_channel_is_active(ends[1]));
+    call_on(weir_group_at(self.clients, 0), relay_past_tls, &both);
+    assert_int_equal(weir_future_code(weir_promise_future(both.promise)), -EOPNOTSUPP);
+    weir_promise_release(both.promise);
+    for (size_t i = 0; i < 2; i++)
+        town_hang_up(ends[i]);
+    town_close(&self);
 }
 
 /* On an executor, and slow to be read --------------------------------------------------------- */
@@ -540,6 +562,7 @@ int main(void)
         each_backend(an_echo_in_the_process),
         each_backend(an_echo_over_a_path),
         epoll_only(nothing_is_relayed_past_it),
+        epoll_only(a_relay_past_tls_is_rejected_for_good_also_while_it_sends),
         weir_case(answers_to_key_updates_are_bounded_elsewhere),
         weir_case(a_record_that_is_refused_ends_the_connection_elsewhere),
         each_backend(something_happens_meanwhile),

@@ -146,6 +146,41 @@ static void composites_are_sealed_whole(void **state)
     pair_finish(&both);
 }
 
+/* Any buffer may be the one there is no memory for: small writes that are gathered, a record, the
+ * list of promises. All of them complete, and the connection fails or is as good as before. */
+static void oom_while_sealing_fails_every_write_and_leaks_nothing(void **state)
+{
+    enum { WRITES = 12 };
+    static const size_t lengths[] = { 100, 300, 5000, 20 };
+    unsigned failed = 0, count = 1;
+    (void)state;
+    for (unsigned nth = 1; nth <= count; nth++) {
+        pair both = { 0 };
+        weir_promise *promises[WRITES];
+        pair_begin(&both);
+        pair_shake(&both);
+        for (size_t i = 0; i < WRITES; i++)
+            promises[i] = pair_write(&both.client, pattern, lengths[i % 4]);
+        harness_log_begin(WEIR_LOG_ERROR);
+        harness_fail_nth("pool", nth, -ENOMEM);
+        weir_embedded_flush(both.client.embedded);
+        count = harness_fail_end() + 1; /* and once with all of it there */
+        harness_log_end();
+        bool is_open = weir_channel_is_open(weir_embedded_channel(both.client.embedded));
+        weir_error error = { 0 };
+        assert_int_equal(weir_embedded_take_error(both.client.embedded, &error), !is_open);
+        assert_int_equal(error.code, is_open ? 0 : -ENOMEM);
+        for (size_t i = 0; i < WRITES; i++) {
+            assert_true(weir_future_is_done(weir_promise_future(promises[i])));
+            int code = pair_code_of(promises[i]);
+            assert_true(is_open ? code == 0 : code == -ENOMEM || code == WEIR_ECLOSED);
+        }
+        failed += !is_open;
+        pair_finish(&both);
+    }
+    assert_true(failed > 3);
+}
+
 /* Promises ------------------------------------------------------------------------------------- */
 
 typedef struct order {
@@ -194,6 +229,46 @@ static void promises_complete_in_order_and_once(void **state)
             continue;
         pair_finish(&both);
     }
+}
+
+/* Whatever a close cuts off: a write that succeeded can be decrypted by the peer. */
+static void a_successful_promise_means_that_all_bytes_were_sent(void **state)
+{
+    enum { COUNT = 24 };
+    static const size_t lengths[] = { 10, 6000, 20000, 300, 50000, 0 };
+    size_t succeeded = 0, failed = 0;
+    (void)state;
+    for (size_t accepted = 0; accepted < COUNT * 2; accepted++) {
+        static char heard[MUCH];
+        pair both = { 0 };
+        weir_promise *promises[COUNT];
+        size_t all = 0, good = 0, ends[COUNT];
+        pair_begin(&both);
+        pair_shake(&both);
+        weir_embedded_accept(both.client.embedded, accepted);
+        for (size_t i = 0; i < COUNT; i++) {
+            promises[i] = pair_write(&both.client, pattern + all, lengths[i % 6]);
+            ends[i] = all += lengths[i % 6];
+            if (i % 5 == 4)
+                weir_embedded_flush(both.client.embedded);
+        }
+        weir_channel_close(weir_embedded_channel(both.client.embedded), NULL);
+        weir_embedded_advance(both.client.embedded, WEIR_SECONDS(2));
+        for (size_t i = 0; i < COUNT; i++) {
+            int code = pair_code_of(promises[i]);
+            succeeded += code == 0, failed += code < 0;
+            if (code == 0)
+                good = ends[i];
+        }
+        pair_carry_to(&both, &both.server);
+        size_t length = pair_heard(&both.server, heard, sizeof heard);
+        assert_true(length >= good);
+        assert_memory_equal(heard, pattern, length);
+        while (weir_embedded_take_error(both.server.embedded, NULL))
+            continue;
+        pair_finish(&both);
+    }
+    assert_true(succeeded > COUNT && failed > COUNT);
 }
 
 static void a_write_can_be_cancelled_until_the_flush(void **state)
@@ -385,7 +460,9 @@ int main(void)
         weir_case(bulk_fills_records),
         weir_case(writes_of_all_sizes_stay_in_order),
         weir_case(composites_are_sealed_whole),
+        weir_case(oom_while_sealing_fails_every_write_and_leaks_nothing),
         weir_case(promises_complete_in_order_and_once),
+        weir_case(a_successful_promise_means_that_all_bytes_were_sent),
         weir_case(a_write_can_be_cancelled_until_the_flush),
         weir_case(what_is_cancelled_before_the_handshake_is_not_sent),
         weir_case(what_is_too_much_is_refused_before_it_is_encrypted),

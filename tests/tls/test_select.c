@@ -67,12 +67,26 @@ static int refuse(weir_channel *channel, void *arg)
     return -EPERM;
 }
 
+static void unwilling_added(weir_ctx *ctx)
+{
+    weir_ctx_fail(ctx, -EPROTO, "cannot be added");
+}
+
+static const weir_handler_type unwilling = { .name = "unwilling", .added = unwilling_added };
+
+static int ignore_failure(weir_channel *channel, void *arg)
+{
+    weir_pipeline_add_last(weir_channel_pipeline(channel), "filter", &unwilling, NULL);
+    return add_noting(channel, arg);
+}
+
 static const weir_tls_protocol list[] = {
     { "h2", add_noting, (char *)"h2 handler" },
     { "smtp", refuse, NULL },
+    { "imap", ignore_failure, (char *)"imap handler" },
     { NULL, add_noting, (char *)"plain handler" },
 };
-static const weir_tls_protocols known = { list, 3 }, fewer = { list, 2 };
+static const weir_tls_protocols known = { list, 4 }, fewer = { list, 3 };
 
 static void expect_protocol(const char *name, const weir_tls_protocols *protocols,
                             const char *handler, int code)
@@ -90,7 +104,8 @@ static void expect_protocol(const char *name, const weir_tls_protocols *protocol
     pair_carry(&both);
     if (code < 0) {
         pair_expect_error(&both.server, code);
-        assert_true(of_protocol.text[0] == '\0');
+        assert_false(weir_channel_is_open(weir_embedded_channel(both.server.embedded)));
+        assert_null(strstr(of_protocol.text, "session"));
     } else {
         weir_pipeline_names(weir_channel_pipeline(weir_embedded_channel(both.server.embedded)),
                             names, sizeof names);
@@ -112,6 +127,7 @@ static void the_protocol_makes_up_the_pipeline(void **state)
     expect_protocol(NULL, &fewer, NULL, -EPROTONOSUPPORT);
     expect_protocol("spdy", &known, NULL, -EPROTONOSUPPORT);
     expect_protocol("smtp", &known, NULL, -EPERM);
+    expect_protocol("imap", &known, NULL, -EPROTO);
     expect_protocol("h2", NULL, NULL, -EPROTONOSUPPORT);
 }
 

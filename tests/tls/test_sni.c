@@ -198,14 +198,27 @@ static void each_name_has_its_certificate(void **state)
     static const struct {
         const char *host;
         size_t which;
-    } cases[] = { { "a.org", 0 }, { "b.org", 1 }, { "x.b.org", 2 }, { "c.org", 3 }, { NULL, 3 } };
+        const char *seen;
+    } cases[] = {
+        { "a.org", 0, "a.org" },
+        { "b.org", 1, "b.org" },
+        { "x.b.org", 2, "x.b.org" },
+        { "c.org", 3, "c.org" },
+        { NULL, 3, "-" },
+        { "a.org.", 0, "a.org" },
+        { "x.b.org.", 2, "x.b.org" },
+        { "c.org.", 3, "c.org" },
+        { "127.0.0.1", 3, "-" },
+        { "::1", 3, "-" },
+        { "[2001:db8::1]", 3, "-" },
+    };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         duel *self = duel_begin(&(weir_tls_sni){ .hosts = with_other }, cases[i].host);
         assert_int_equal(self->seen.actives, 0);
         raw_carry(&self->client);
         assert_shown(self, cases[i].which);
-        assert_string_equal(self->seen.host, cases[i].host != NULL ? cases[i].host : "-");
+        assert_string_equal(self->seen.host, cases[i].seen);
         raw_say(&self->client, "hello");
         raw_carry(&self->client);
         char heard[64];
@@ -217,15 +230,37 @@ static void each_name_has_its_certificate(void **state)
 
 static void unknown_names_are_refused(void **state)
 {
-    static const char *const hosts[] = { "c.org", NULL, "x.y.b.org" };
+    static const char *const hosts[] = { "c.org", NULL, "x.y.b.org", "c.org.", "127.0.0.1", "::1" };
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
         duel *self = duel_begin(&(weir_tls_sni){ .hosts = without }, hosts[i]);
         raw_carry(&self->client);
         pair_expect_error(&self->server, WEIR_ETLS_NAME);
         assert_false(weir_channel_is_open(weir_embedded_channel(self->server.embedded)));
         assert_int_equal(self->seen.actives, 0);
         assert_int_equal(self->client.last, SSL_ERROR_SSL);
+        duel_end(self);
+    }
+}
+
+/* A fatal alert of TLS 1.2's record version is what every version of a client understands. */
+static void a_rejected_hello_is_answered_with_one_fatal_alert(void **state)
+{
+    static const uint8_t unrecognized_name[] = { 21, 3, 3, 0, 2, 2, 112 },
+                         decode_error[] = { 21, 3, 3, 0, 2, 2, 50 };
+    hello unknown, broken;
+    uint8_t sent[64];
+    (void)state;
+    hello_make(&unknown, "c.org");
+    hello_make(&broken, "a..b.org");
+    for (int i = 0; i < 2; i++) {
+        const hello *from = i == 0 ? &unknown : &broken;
+        duel *self = duel_begin(&(weir_tls_sni){ .hosts = without }, NULL);
+        weir_embedded_write_inbound_bytes(self->server.embedded, from->bytes, from->length);
+        pair_expect_error(&self->server, i == 0 ? WEIR_ETLS_NAME : WEIR_ETLS_RECORD);
+        size_t length = weir_embedded_read_outbound_bytes(self->server.embedded, sent, sizeof sent);
+        assert_int_equal(length, sizeof decode_error);
+        assert_memory_equal(sent, i == 0 ? unrecognized_name : decode_error, length);
         duel_end(self);
     }
 }
@@ -496,14 +531,19 @@ static void an_end_before_the_hello_is_told(void **state)
 
 static void somebody_may_choose_at_once(void **state)
 {
-    chooser by = { 0 };
-    duel *self = duel_begin(&(weir_tls_sni){ .choose = choose_now, .arg = &by }, "b.org");
+    static const struct {
+        const char *sent, *asked;
+    } cases[] = { { "b.org", "b.org" }, { "b.org.", "b.org" }, { "127.0.0.1", "-" } };
     (void)state;
-    raw_carry(&self->client);
-    assert_shown(self, 1);
-    assert_string_equal(by.host, "b.org");
-    weir_promise_release(by.asked);
-    duel_end(self);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        chooser by = { 0 };
+        duel *self = duel_begin(&(weir_tls_sni){ .choose = choose_now, .arg = &by }, cases[i].sent);
+        raw_carry(&self->client);
+        assert_shown(self, 1);
+        assert_string_equal(by.host, cases[i].asked);
+        weir_promise_release(by.asked);
+        duel_end(self);
+    }
 }
 
 static void somebody_may_choose_later(void **state)
@@ -624,6 +664,7 @@ int main(void)
         weir_case(tables_must_make_sense),
         weir_case(each_name_has_its_certificate),
         weir_case(unknown_names_are_refused),
+        weir_case(a_rejected_hello_is_answered_with_one_fatal_alert),
         weir_case(a_hello_may_come_in_any_pieces),
         weir_case(what_is_not_understood_never_falls_back),
         weir_case(a_hello_has_its_limit),

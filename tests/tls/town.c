@@ -169,9 +169,9 @@ void town_close(town *self)
     weir_future_await(weir_promise_future(promise));
     weir_promise_release(promise);
     weir_server_release(self->server);
-    weir_channel_release(self->accepted);
     end_group(self->clients);
     end_group(self->loops);
+    weir_channel_release(self->accepted); /* a connection may be set up until its loop has ended */
     end_group(self->others);
     weir_tls_context_release(self->contexts[0]);
     weir_tls_context_release(self->contexts[1]);

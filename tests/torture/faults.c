@@ -38,6 +38,7 @@ static const struct {
     { "pipe2", { -EMFILE } },
     { "poll", { -EINTR } },
     { "pread", { -EIO, FAULT_SHORT } },
+    { "pread_cached", { -EAGAIN, -EOPNOTSUPP, FAULT_SHORT } },
     { "pthread_create", { -EAGAIN } },
     { "read", { -EINTR, FAULT_SHORT } },
     { "recv", { -ECONNRESET, -EINTR, -ENOMEM, -ETIMEDOUT } },

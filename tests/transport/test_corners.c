@@ -99,7 +99,7 @@ static void what_came_before_it_left_is_not_lost(void **state)
         weir_channel_release(channel);
         close(peer);
     }
-    weir_group_free(others);
+    end_group(others);
 }
 
 static void stop_and_leave_in_first_read(record *self, weir_ctx *ctx, const char *event)

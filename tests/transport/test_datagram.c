@@ -207,6 +207,8 @@ static void one_of_too_many_pieces_is_refused_whole(void **state)
 
 /* Batches -------------------------------------------------------------------------------------- */
 
+/* In windows, each of which is there before the receiver reads: how often that reads depends on
+ * nothing else then. */
 static void hundreds_of_them(void **state, const char *here, const char *there, size_t window)
 {
     enum { MANY = 1000 };
@@ -219,6 +221,9 @@ static void hundreds_of_them(void **state, const char *here, const char *there, 
     weir_loop_stats before_b = loop_stats_of(weir_channel_loop(b->channel)), after_b;
     for (size_t sent = 0; sent < MANY; sent += window) {
         weir_promise *last = NULL;
+        blocker held;
+        if (window < MANY)
+            block(&held, weir_loop_executor(weir_channel_loop(b->channel)));
         for (size_t i = sent; i < sent + window; i++) {
             char text[24];
             snprintf(text, sizeof text, "%zu", i);
@@ -227,6 +232,8 @@ static void hundreds_of_them(void **state, const char *here, const char *there, 
         }
         weir_channel_flush(a->channel);
         assert_int_equal(end_of(last), 0);
+        if (window < MANY)
+            unblock(&held);
         WAIT_FOR(atomic_load(&b->count) == sent + window);
     }
     for (size_t i = 0; i < MANY; i++) {
@@ -240,7 +247,7 @@ static void hundreds_of_them(void **state, const char *here, const char *there, 
         after_a = loop_stats_of(weir_channel_loop(a->channel));
         after_b = loop_stats_of(weir_channel_loop(b->channel));
         assert_true(after_a.sends - before_a.sends < MANY / 2);
-        assert_true(after_b.receives - before_b.receives < MANY);
+        assert_true(after_b.receives - before_b.receives < MANY / 2);
     }
     weir_channel_stats stats;
     weir_channel_get_stats(a->channel, &stats);

@@ -465,8 +465,7 @@ static void no_step_waits(void **state)
         weir_group_new(&manual, &(weir_group_config){ .loops = 1, .is_manual = true }, NULL), 0);
     weir_channel *channel = adopt(WEIR_SOCKET_STREAM, full_descriptor(&peer));
     weir_group_register(manual, channel, NULL);
-    while (!weir_channel_is_active(channel))
-        weir_group_step(manual);
+    WAIT_FOR_STEPPING(weir_channel_is_active(channel), weir_group_step(manual));
     weir_channel_close(channel, NULL);
     for (int i = 0; weir_channel_get_state(channel) != WEIR_CHANNEL_UNREGISTERED; i++) {
         int64_t begin_ms = now_ms();
@@ -481,7 +480,7 @@ static void no_step_waits(void **state)
     }
     assert_in_range(longest_ms, 0, FOR_EVER_S * 1000 / 20);
     weir_channel_release(channel);
-    weir_group_free(manual);
+    end_group(manual);
     close(peer);
 }
 

@@ -868,8 +868,8 @@ static void a_cancel_after_the_accept_closes_the_child(void **state)
     weir_channel_connect(client, &name, NULL, promise);
     run_pair(&c->loops);
     set_option(c->server.listener, WEIR_OPTION_AUTO_READ, 1);
-    while (c->server.accepted == 0)
-        weir_loop_run_once(weir_executor_loop(c->loops.first), 0);
+    WAIT_FOR_STEPPING(c->server.accepted != 0,
+                      weir_loop_run_once(weir_executor_loop(c->loops.first), 0));
     assert_int_equal(weir_future_cancel(weir_promise_future(promise)), 0);
     weir_promise_release(promise);
     run_pair(&c->loops);

@@ -382,8 +382,7 @@ static void listeners_come_and_go_under_the_clients(void **state)
         if (is_over) {
             end_group(group);
         } else {
-            while (seen.ends < (uint32_t)side.accepted)
-                sched_yield();
+            WAIT_FOR(seen.ends >= (uint32_t)side.accepted);
         }
         weir_channel_release(listener);
         weir_channel_release(side.listener);

@@ -933,6 +933,76 @@ static void reset_while_it_moves(void **state)
     }
 }
 
+static bool is_pending(weir_promise *promise)
+{
+    return !weir_future_is_done(weir_promise_future(promise));
+}
+
+/* Reads what the peer sends it, after which every write until now has been performed. */
+static void let_it_read(weir_channel *channel, record *seen, int peer)
+{
+    unsigned completes = atomic_load(&seen->completes);
+    settle_calls(channel);
+    peer_send(peer, "?", 1);
+    WAIT_FOR(atomic_load(&seen->completes) > completes);
+    settle_calls(channel);
+}
+
+static void s115_no_byte_leaves_the_socket_before_the_flush(void **state)
+{
+    (void)state;
+    for (int stream = 0; stream < STREAMS; stream++) {
+        record seen = { 0 };
+        int peer;
+        weir_channel *channel = pair_with(stream, &seen, &peer);
+        weir_promise *first = promise_of(channel), *late = promise_of(channel);
+        weir_channel_write(channel, text_msg("a"), NULL);
+        weir_channel_write(channel, text_msg("b"), first);
+        let_it_read(channel, &seen, peer);
+        assert_int_equal(peer_drain(peer), 0);
+        assert_true(is_pending(first));
+        weir_channel_flush(channel);
+        weir_channel_write(channel, text_msg("c"), late); /* after the flush */
+        peer_expect_text(peer, "ab");
+        assert_int_equal(outcome(first), 0);
+        let_it_read(channel, &seen, peer);
+        assert_int_equal(peer_drain(peer), 0);
+        assert_true(is_pending(late));
+        weir_channel_flush(channel);
+        peer_expect_text(peer, "c");
+        assert_int_equal(outcome(late), 0);
+        end_channel(channel);
+        close(peer);
+    }
+}
+
+/* The send that waits for room takes along nothing that was written after the flush. */
+static void s115_send_that_waited_stops_at_the_flush(void **state)
+{
+    (void)state;
+    for (int stream = 0; stream < STREAMS; stream++) {
+        record seen = { 0 };
+        int peer;
+        weir_channel *channel = pair_with(stream, &seen, &peer);
+        weir_promise *flushed = promise_of(channel), *late = promise_of(channel);
+        set_option(channel, WEIR_OPTION_WRITE_HIGH_BYTES, 64 * MIB);
+        weir_channel_write_and_flush(channel, pattern_msg(0, 8 * MIB), flushed);
+        weir_channel_write(channel, pattern_msg(8 * MIB, 10), late);
+        let_it_read(channel, &seen, peer);
+        assert_true(is_pending(flushed)); /* the peer has not read yet */
+        peer_expect_pattern(peer, 0, 8 * MIB);
+        assert_int_equal(outcome(flushed), 0);
+        let_it_read(channel, &seen, peer);
+        assert_int_equal(peer_drain(peer), 0);
+        assert_true(is_pending(late));
+        weir_channel_flush(channel);
+        peer_expect_pattern(peer, 8 * MIB, 10);
+        assert_int_equal(outcome(late), 0);
+        end_channel(channel);
+        close(peer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -949,6 +1019,8 @@ int main(void)
         socket_cases(s113_a_read_inside_is_one_more_batch),
         socket_cases(auto_read_switched_off_inside_a_read),
         socket_cases(s114_data_then_the_error_then_the_end),
+        socket_cases(s115_no_byte_leaves_the_socket_before_the_flush),
+        socket_cases(s115_send_that_waited_stops_at_the_flush),
         socket_cases(reset_before_the_first_read),
         socket_cases(reset_in_the_middle_of_a_write),
         socket_cases(reset_after_the_half_close),

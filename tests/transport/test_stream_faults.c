@@ -284,9 +284,7 @@ static void opened_and_cut_at_random(void **state)
         for (unsigned i = 0; i < wanted.at_once; i++)
             cut(&clients[i], &seed);
         weir_listener_stats stats;
-        do
-            assert_int_equal(weir_channel_listener_stats(listener, &stats), 0);
-        while (stats.connections > 0);
+        WAIT_FOR(weir_channel_listener_stats(listener, &stats) == 0 && stats.connections == 0);
         assert_true(stats.accepted > 0);
         WAIT_FOR(atomic_load(&born) == atomic_load(&dead));
         assert_idle(listener); /* nobody goes round for nothing */

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* Describes what a channel is doing, for the watchdog. */
+#include "channel/channel.h"
+
+/* The name of the callback that is this function; NULL: none of them is. */
+static const char *callback_at(const weir_handler_type *type, uintptr_t function)
+{
+#define IF_IT_IS(callback)                                                                         \
+    if ((uintptr_t)type->callback == function)                                                     \
+        return #callback;
+    IF_IT_IS(on_read)
+    IF_IT_IS(on_read_complete)
+    IF_IT_IS(write)
+    IF_IT_IS(flush)
+    IF_IT_IS(on_event)
+    IF_IT_IS(on_writability)
+    IF_IT_IS(on_registered)
+    IF_IT_IS(on_active)
+    IF_IT_IS(on_inactive)
+    IF_IT_IS(on_unregistered)
+    IF_IT_IS(on_error)
+    IF_IT_IS(bind)
+    IF_IT_IS(connect)
+    IF_IT_IS(disconnect)
+    IF_IT_IS(read)
+    IF_IT_IS(shutdown)
+    IF_IT_IS(close)
+    IF_IT_IS(deregister)
+    IF_IT_IS(added)
+    IF_IT_IS(removed)
+#undef IF_IT_IS
+    return NULL;
+}
+
+/* Cut to fit. */
+static void add_text(weir_subject *subject, const char *text)
+{
+    size_t length = 0;
+    while (subject->handlers[length] != '\0')
+        length++;
+    while (*text != '\0' && length < sizeof subject->handlers - 1)
+        subject->handlers[length++] = *text++;
+    subject->handlers[length] = '\0';
+}
+
+static const char *name_of(const weir_ctx *ctx)
+{
+    return ctx->type->name != NULL ? ctx->type->name : "unnamed";
+}
+
+/* These may interrupt a change of the list: from head to tail it holds together at any moment. */
+static bool find_callback(const weir_pipeline *pipeline, uintptr_t function, weir_subject *subject)
+{
+    for (const weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
+        subject->callback = callback_at(ctx->type, function);
+        if (subject->callback != NULL) {
+            add_text(subject, name_of(ctx));
+            return true;
+        }
+    }
+    return false;
+}
+
+static void name_all(const weir_pipeline *pipeline, weir_subject *subject)
+{
+    const weir_ctx *first = pipeline->head.next;
+    for (const weir_ctx *ctx = first; ctx != &pipeline->tail; ctx = ctx->next) {
+        if (ctx != first)
+            add_text(subject, ", ");
+        add_text(subject, name_of(ctx));
+    }
+}
+
+void weir__channel_describe(const weir_channel *channel, const weir_stack *stack,
+                            weir_subject *subject)
+{
+    const weir_pipeline *pipeline = &channel->pipeline;
+    subject->channel = channel->id;
+    for (int i = 0; i < stack->count; i++) {
+        if (stack->functions[i] != 0 && find_callback(pipeline, stack->functions[i], subject))
+            return;
+    }
+    name_all(pipeline, subject);
+}
+
+const weir_resident *weir__channel_begin_visit(const weir_channel *channel)
+{
+    weir_loop *loop = weir_loop_current();
+    if (loop == NULL)
+        return NULL;
+    const weir_resident *before = loop->visited;
+    loop->visited = &channel->resident;
+    return before;
+}
+
+void weir__channel_end_visit(const weir_resident *before)
+{
+    weir_loop *loop = weir_loop_current();
+    if (loop != NULL)
+        loop->visited = before;
+}

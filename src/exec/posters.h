@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/* Threads that are inside a post: an executor's memory outlives them. */
+#ifndef WEIR_EXEC_POSTERS_H
+#define WEIR_EXEC_POSTERS_H
+
+#include <weir/executor.h>
+#include <weir/node.h>
+
+#include <stdatomic.h>
+
+/* Of exec/executor.h. */
+void weir__executor_retain(weir_executor *executor);
+void weir__executor_release(weir_executor *executor);
+
+/*
+ * A task can run, and the user's program free the group, before the post that brought the task has
+ * returned on its own thread. So a thread names the executor here while it posts to it, and the
+ * last release of an executor waits until no thread names it. Naming it costs two plain stores;
+ * they need no fence, because whoever frees the group after the task has run sees what came before
+ * the push.
+ */
+typedef struct weir_poster {
+    _Atomic(weir_executor *) executor; /* NULL: none */
+    weir_list_node node;
+    bool is_listed;
+} weir_poster;
+
+/* initial-exec, as it is needed at every post. */
+extern _Thread_local weir_poster weir__poster __attribute__((tls_model("initial-exec")));
+
+/* Has other threads see this one's record; false without memory. */
+bool weir__poster_list(void);
+
+/* A post that is under way: what the thread named before, for a post may call the user, who posts;
+ * or the executor, if it is retained instead, because the record could not be listed. */
+typedef struct weir_posting {
+    weir_executor *outer, *retained;
+} weir_posting;
+
+static inline weir_posting weir__poster_begin(weir_executor *executor)
+{
+    weir_posting posting = { atomic_load_explicit(&weir__poster.executor, memory_order_relaxed),
+                             NULL };
+    if (__builtin_expect(!weir__poster.is_listed, 0) && !weir__poster_list()) {
+        weir__executor_retain(executor);
+        posting.retained = executor;
+    }
+    atomic_store_explicit(&weir__poster.executor, executor, memory_order_relaxed);
+    return posting;
+}
+
+static inline void weir__poster_end(weir_posting posting)
+{
+    atomic_store_explicit(&weir__poster.executor, posting.outer, memory_order_release);
+    if (__builtin_expect(posting.retained != NULL, 0))
+        weir__executor_release(posting.retained);
+}
+
+/* Waits until no other thread names the executor. */
+void weir__posters_wait(const weir_executor *executor);
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/* Destructors of sent messages: they run in the middle of a send and may call anything of the
+ * channel. */
+#include "transport/sockets.h"
+
+#include <weir/fault.h>
+
+/* A channel whose messages call `act` when they are freed. */
+typedef struct sender sender;
+struct sender {
+    weir_channel *channel;
+    int peer;
+    record seen;
+    void (*act)(sender *self); /* NULL: none */
+    size_t length;             /* of a message in bytes */
+    unsigned messages;         /* flushed together */
+    size_t at;                 /* position in the pattern */
+    unsigned moves;
+    atomic_int freed;
+};
+
+typedef struct wrapped {
+    sender *of;
+    uint8_t bytes[];
+} wrapped;
+
+static void on_free(void *arg, void *memory)
+{
+    sender *self = ((wrapped *)arg)->of;
+    (void)memory;
+    free(arg);
+    if (self->act != NULL)
+        self->act(self);
+    atomic_fetch_add(&self->freed, 1);
+}
+
+/* Writes one message without a flush. */
+static void write_one(sender *self)
+{
+    wrapped *memory = malloc(sizeof *memory + self->length);
+    assert_non_null(memory);
+    memory->of = self;
+    fill_pattern(memory->bytes, self->at, self->length);
+    weir_buf *buf = weir_buf_wrap(memory->bytes, self->length, on_free, memory);
+    assert_non_null(buf);
+    self->at += self->length;
+    weir_channel_write(self->channel, &buf->msg, NULL);
+}
+
+static int send_some(void *arg)
+{
+    sender *self = arg;
+    for (unsigned i = 0; i < self->messages; i++)
+        write_one(self);
+    weir_channel_flush(self->channel);
+    return 0;
+}
+
+/* One short message, several gathered into one send, and messages that need several sends. */
+static const struct {
+    size_t length;
+    unsigned messages;
+} shapes[] = { { 64, 1 }, { 64, 3 }, { 3000, 5 }, { MIB, 1 }, { 100000, 7 } };
+
+static void open_sender(sender *self, int stream, size_t shape, void (*act)(sender *self))
+{
+    *self = (sender){ .act = act, .length = shapes[shape].length };
+    self->messages = shapes[shape].messages;
+    self->channel = pair_with(stream, &self->seen, &self->peer);
+}
+
+static void for_all(void (*run)(int stream, size_t shape))
+{
+    for (size_t shape = 0; shape < COUNT_OF(shapes); shape++) {
+        run(TCP, shape);
+        run(UNIX, shape);
+    }
+}
+
+/* Moving --------------------------------------------------------------------------------------- */
+
+static void move_on(sender *self)
+{
+    weir_channel_move(self->channel, weir_group_at(group, ++self->moves % 2), NULL);
+}
+
+static void move_in_the_middle(int stream, size_t shape)
+{
+    enum { TIMES = 20 };
+    sender self;
+    open_sender(&self, stream, shape, move_on);
+    for (int i = 0; i < TIMES; i++) {
+        size_t before = self.at;
+        call_on(executor_of(self.channel), send_some, &self);
+        peer_expect_pattern(self.peer, before, self.length * self.messages);
+        WAIT_FOR(atomic_load(&self.freed) == (i + 1) * (int)self.messages);
+        settle_calls(self.channel);
+    }
+    end_channel(self.channel);
+    close(self.peer);
+}
+
+static void move_in_destructor_keeps_all_bytes(void **state)
+{
+    (void)state;
+    for_all(move_in_the_middle);
+}
+
+/* Writing -------------------------------------------------------------------------------------- */
+
+enum { WRITES = 24 };
+
+static void write_on(sender *self)
+{
+    if (self->at < WRITES * self->length) {
+        write_one(self);
+        weir_channel_flush(self->channel);
+    }
+}
+
+static void write_in_the_middle(int stream, size_t shape)
+{
+    sender self;
+    open_sender(&self, stream, shape, write_on);
+    call_on(executor_of(self.channel), send_some, &self);
+    peer_expect_pattern(self.peer, 0, WRITES * self.length);
+    WAIT_FOR(atomic_load(&self.freed) == WRITES);
+    end_channel(self.channel);
+    close(self.peer);
+}
+
+static void write_in_destructor_keeps_order(void **state)
+{
+    (void)state;
+    for_all(write_in_the_middle);
+}
+
+/* Ending --------------------------------------------------------------------------------------- */
+
+static void close_at_once(sender *self)
+{
+    self->act = NULL;
+    weir_channel_close(self->channel, NULL);
+}
+
+static void shut_down(sender *self)
+{
+    self->act = NULL;
+    weir_channel_shutdown(self->channel, NULL);
+}
+
+static void finish(sender *self)
+{
+    self->act = NULL;
+    weir_channel_finish(self->channel, NULL);
+}
+
+static void end_in_the_middle(int stream, size_t shape)
+{
+    static void (*const acts[])(sender * self) = { close_at_once, shut_down, finish };
+    for (size_t i = 0; i < COUNT_OF(acts); i++) {
+        sender self;
+        open_sender(&self, stream, shape, acts[i]);
+        call_on(executor_of(self.channel), send_some, &self);
+        if (acts[i] == close_at_once) { /* as much as the socket buffer took */
+            peer_drain(self.peer);
+        } else {
+            peer_expect_pattern(self.peer, 0, self.at);
+            peer_expect_eof(self.peer);
+        }
+        close(self.peer);
+        weir_channel_close(self.channel, NULL);
+        wait_for_close(self.channel);
+        WAIT_FOR(atomic_load(&self.freed) == (int)self.messages);
+        weir_channel_release(self.channel);
+    }
+}
+
+static void close_shutdown_finish_in_destructor(void **state)
+{
+    (void)state;
+    for_all(end_in_the_middle);
+}
+
+/* Failed sends -----------------------------------------------------------------------------------
+ */
+
+static int fail_once(void *arg, const char *call, size_t *length)
+{
+    (void)length;
+    bool is_send = strcmp(call, "send") == 0 || strcmp(call, "sendmsg") == 0;
+    return is_send && atomic_exchange((atomic_bool *)arg, false) ? -ENOBUFS : 0;
+}
+
+static void flush_only(sender *self)
+{
+    weir_channel_flush(self->channel);
+}
+
+/* Messages of a failed send are freed as well. Whatever their destructors do, the peer must not
+ * receive bytes that follow the lost ones. */
+static void fail_in_the_middle(size_t shape, void (*act)(sender *self))
+{
+    sender self;
+    atomic_bool fails = true;
+    char byte;
+    open_sender(&self, UNIX, shape, act);
+    weir_fault_set(fail_once, &fails);
+    call_on(executor_of(self.channel), send_some, &self);
+    wait_for_close(self.channel);
+    weir_fault_set(NULL, NULL);
+    assert_false(atomic_load(&fails));
+    assert_int_equal(recv(self.peer, &byte, 1, 0), 0);
+    assert_int_equal(atomic_load(&self.seen.error), -ENOBUFS);
+    weir_channel_release(self.channel);
+    close(self.peer);
+}
+
+static void failed_send_is_followed_by_no_byte(void **state)
+{
+    static void (*const acts[])(sender * self) = { write_on, flush_only, close_at_once, shut_down };
+    (void)state;
+    for (size_t shape = 0; shape < COUNT_OF(shapes); shape++)
+        for (size_t i = 0; i < COUNT_OF(acts); i++)
+            fail_in_the_middle(shape, acts[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        loop_cases(move_in_destructor_keeps_all_bytes),
+        socket_cases(write_in_destructor_keeps_order),
+        socket_cases(close_shutdown_finish_in_destructor),
+        socket_cases(failed_send_is_followed_by_no_byte),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
