@@ -92,13 +92,17 @@ WEIR_API int weir_channel_peer_address(const weir_channel *channel, weir_address
 WEIR_API int weir_channel_set_remote_address(weir_channel *channel, const weir_address *address);
 
 /** Returns the future that completes once the channel is closed and `removed` of every handler has
- * run, on whichever executor: from then on weir touches neither handlers nor their arguments, so
- * this is the moment to free them. Close and finish promises complete at the same moment, and all
- * that waits for channels (servers, pools, groups) waits for it. Borrowed. NULL without memory,
- * only the first time. Thread-safe. */
+ * run, on whichever executor: no callback of a handler runs from then on, so this is the moment to
+ * free their arguments. (An argument that a handler type copies or counts itself is released when
+ * the channel's memory is.) Close and finish promises complete at the same moment, and all that
+ * waits for channels (drains, pools, channel groups) waits for it. Only the shutdown timeout of a
+ * group does not: see weir_group_shutdown. Borrowed. NULL without memory, only the first time.
+ * Thread-safe. */
 WEIR_API weir_future *weir_channel_closed(weir_channel *channel);
 
-/** A promise whose listeners run on the loop that the channel is on. NULL: no memory. */
+/** A promise whose listeners run on the loop that the channel is on. If that loop terminates first,
+ * they are dropped (see weir_listener). On a channel that is on no loop yet, or is closed and has
+ * left its loop, they run on the thread that completes the promise. NULL: no memory. */
 WEIR_API weir_promise *weir_channel_promise(weir_channel *channel);
 
 /** What went through it. */

@@ -144,7 +144,10 @@ WEIR_API void weir_group_get_channels(weir_group *group, size_t *active, size_t 
  * not. */
 WEIR_API const char *weir_group_chooser_name(const weir_group *group);
 
-/** weir_executor_shutdown for all children. */
+/** weir_executor_shutdown for all children. An event loop first closes its channels and waits until
+ * their handlers are removed, also those on other executors. When the timeout passes, the loop ends
+ * all the same: such a handler may still run, and is removed when its executor gets to it;
+ * weir_channel_closed completes then. */
 WEIR_API int weir_group_shutdown(weir_group *group, int64_t quiet_ms, int64_t timeout_ms);
 
 /** Complete when the last child has terminated: borrowed. */

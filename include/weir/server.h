@@ -107,7 +107,8 @@ WEIR_API void weir_server_close(weir_server *server, weir_promise *promise);
  * succeeds when the last is closed and its handlers are removed (see weir_channel_closed). One that
  * somebody has taken to a loop which is not the workers', or off its loop, is waited for, but
  * cannot be closed: a second after `timeout_ms` (or when the workers have ended) the drain ends
- * without it, and the promise fails with -ETIMEDOUT. */
+ * without it, and the promise fails with -ETIMEDOUT. So it does when the workers have ended before
+ * a handler on another executor was removed. */
 WEIR_API void weir_server_drain(weir_server *server, int64_t timeout_ms, weir_promise *promise);
 
 /** Complete when the listeners are closed, and what was to be drained is: borrowed. */

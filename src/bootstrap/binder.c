@@ -51,7 +51,7 @@ static weir_promise *begin_step(binder *self,
 {
     weir_promise *promise = weir_channel_promise(self->channel);
     if (promise != NULL) {
-        self->on_step.done = done;
+        self->on_step = (weir_listener){ .done = done, .dropped = done };
         weir_future_listen(weir_promise_future(promise), &self->on_step);
     }
     return promise;

@@ -74,19 +74,10 @@ static void write_done(weir_listener *listener, weir_future *future)
 static weir_msg *share(weir_msg *msg)
 {
     weir_buf *duplicate = NULL;
-    if (weir_buf_from_msg(msg) == NULL)
+    if (msg == NULL || weir_buf_from_msg(msg) == NULL)
         return weir_msg_retain(msg);
     weir_buf_duplicate(weir_buf_from_msg(msg), &duplicate);
     return weir_buf_msg(duplicate);
-}
-
-/* What is lost must not leave a gap in a stream that goes on. */
-static void write_untold(weir_channel *channel, weir_msg *msg)
-{
-    if (msg != NULL)
-        weir_channel_write_and_flush(channel, msg, NULL);
-    else
-        weir_channel_close(channel, NULL);
 }
 
 static void write_told(weir_channel *channel, weir_msg *msg, tally *to)
@@ -100,7 +91,7 @@ static void write_told(weir_channel *channel, weir_msg *msg, tally *to)
         count_result(to, -ENOMEM);
         return;
     }
-    *self = (answer){ .listener.done = write_done, .to = to };
+    *self = (answer){ .listener = { .done = write_done, .dropped = write_done }, .to = to };
     weir_future_listen(weir_promise_future(promise), &self->listener);
     weir_channel_write_and_flush(channel, msg, promise);
     weir_promise_release(promise);
@@ -124,8 +115,8 @@ static size_t write_to_all(weir_channel_group *group, weir_msg *msg, const weir_
             count++;
             if (to != NULL)
                 write_told(channel, share(msg), to);
-            else
-                write_untold(channel, share(msg));
+            else /* NULL, without memory, closes the channel: a stream has no gaps */
+                weir_channel_write_and_flush(channel, share(msg), NULL);
         }
         weir_channel_release(channel);
     }
@@ -138,7 +129,7 @@ size_t weir_channel_group_broadcast(weir_channel_group *group, weir_msg *msg,
 {
     const weir_broadcast chosen = how != NULL ? *how : (weir_broadcast){ 0 };
     size_t count = 0;
-    if (group == NULL || msg == NULL) {
+    if (group == NULL) {
         weir__promise_end(chosen.promise, -EINVAL);
     } else if (chosen.promise == NULL) {
         count = write_to_all(group, msg, &chosen, NULL);

@@ -269,7 +269,7 @@ static memberships *new_memberships(weir_channel *channel)
     memberships *self = weir__zalloc(sizeof *self);
     if (self == NULL)
         return NULL;
-    self->closed.done = channel_closed;
+    self->closed = (weir_listener){ .done = channel_closed, .dropped = channel_closed };
     atomic_init(&self->refs, 2);
     pthread_mutex_init(&self->lock, NULL);
     weir__list_init(&self->members);

@@ -310,16 +310,26 @@ static void begin_finish(step *finished)
     }
 }
 
+/* Whether what this thread has asked the channel for, a close perhaps, may not have been done yet.
+ * What is taken from the inbox is done before the flag goes. */
+static bool has_calls(weir_channel *channel)
+{
+    return atomic_load_explicit(&channel->inbox, memory_order_seq_cst) != NULL ||
+           atomic_load_explicit(&channel->missed, memory_order_seq_cst) != 0 ||
+           atomic_load_explicit(&channel->is_inbox_posted, memory_order_seq_cst);
+}
+
 /* Checking ------------------------------------------------------------------------------------- */
 
-static void on_checked(weir_listener *listener, weir_future *future)
+static void end_check(weir_connection *self, int code)
 {
-    weir_connection *self = WEIR_CONTAINER(listener, weir_connection, on_checked);
     weir_connection_pool *pool = self->pool;
     step next = { .what = NOTHING };
     weir__connection_pool_lock(pool);
-    if (self->state == WEIR__CHECKING && weir_future_code(future) == 0) {
+    if (self->state == WEIR__CHECKING && code == 0 && is_clean(self)) {
         next = offer(self);
+    } else if (self->state == WEIR__CHECKING && code == 0) {
+        next = discard(self);
     } else if (self->state == WEIR__CHECKING) {
         next = make_step(self, WEIR__CLOSING);
         next.what = CLOSE;
@@ -328,6 +338,31 @@ static void on_checked(weir_listener *listener, weir_future *future)
     take_step(pool, &next);
     weir__connection_pool_pump(pool);
     release(self);
+}
+
+static void on_check_settled(weir_home *home, weir_call *call)
+{
+    (void)home;
+    end_check(WEIR_CONTAINER(call, weir_connection, returned), 0);
+}
+
+/* What the check has asked the channel for is done first. */
+static void on_checked(weir_listener *listener, weir_future *future)
+{
+    weir_connection *self = WEIR_CONTAINER(listener, weir_connection, on_checked);
+    weir_connection_pool *pool = self->pool;
+    int code = weir_future_code(future);
+    weir__connection_pool_lock(pool);
+    weir_channel *channel = self->state == WEIR__CHECKING ? weir_channel_retain(self->channel)
+                                                          : NULL;
+    weir__connection_pool_unlock(pool);
+    if (code == 0 && channel != NULL && has_calls(channel)) {
+        self->returned.run = on_check_settled;
+        weir__inbox_push(channel, &self->returned);
+    } else {
+        end_check(self, code);
+    }
+    weir_channel_release(channel);
 }
 
 /* Without memory nobody can be asked: who waits has to hear of it. */
@@ -401,7 +436,7 @@ static int settle_in(weir_connection *self, weir_channel *channel)
     pool->stats.created++;
     step next = offer(self);
     weir__connection_pool_unlock(pool);
-    self->on_closed.done = on_closed;
+    self->on_closed = (weir_listener){ .done = on_closed, .dropped = on_closed };
     weir_future_listen(closed, &self->on_closed); /* from here on it may be gone */
     take_step(pool, &next);
     return 0;
@@ -435,7 +470,7 @@ static weir_connection *make_connection(weir_connection_pool *pool)
     atomic_init(&self->refs, 1);
     self->pool = weir__connection_pool_hold(pool);
     self->connected = promise;
-    self->on_connected.done = on_connected;
+    self->on_connected = (weir_listener){ .done = on_connected, .dropped = on_connected };
     return self;
 }
 
@@ -479,15 +514,6 @@ static void on_returned(weir_home *home, weir_call *call)
     take_step(pool, &next);
     weir__connection_pool_pump(pool);
     release(self);
-}
-
-/* Whether what this thread has asked the channel for, a close perhaps, may not have been done yet.
- * What is taken from the inbox is done before the flag goes. */
-static bool has_calls(weir_channel *channel)
-{
-    return atomic_load_explicit(&channel->inbox, memory_order_seq_cst) != NULL ||
-           atomic_load_explicit(&channel->missed, memory_order_seq_cst) != 0 ||
-           atomic_load_explicit(&channel->is_inbox_posted, memory_order_seq_cst);
 }
 
 int weir_connection_pool_give_back(weir_connection_pool *pool, weir_channel *channel)

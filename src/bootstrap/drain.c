@@ -15,13 +15,11 @@
 #define MOST_VAIN_WALKS 100
 
 /*
- * The server knows how many connections are open, but not which: no list of them is kept. So a
- * drain looks at the number every now and then. When it is 0, or the time is up, a task walks from
- * loop to loop over the workers. It closes what it finds, if it is late; and when nothing is left
- * of any connection, not even a handler that has yet to be told of its end, the drain is over.
- * Those that are counted but not found may be between two loops just now, and the next walks find
- * them; or they have gone to a loop of somebody else's, or off any loop, and after some walks in
- * vain the drain ends without them.
+ * The listeners count their children until the last handler of each is removed, but keep no list of
+ * them. So a drain looks at the number every now and then, and is over when it is 0. When the time
+ * is up, a task walks from loop to loop over the workers and closes the children it finds. A child
+ * that is counted but not found may be between two loops, and the next walk finds it; or it is on a
+ * loop of another group, or on none, and after some walks in vain the drain ends without it.
  *
  * At any time it waits for one thing alone, the timer, the task or the workers' end, so nothing
  * needs a lock.
@@ -35,9 +33,8 @@ struct weir_drain {
     weir_task walker;
     weir_listener workers_ended;
     size_t at; /* which loop it is at */
-    bool is_late;
     bool has_found;
-    unsigned vain_walks; /* since it is late, that have found none of those that are counted */
+    unsigned vain_walks; /* that have found none of those that are counted */
 };
 
 static weir_executor *some_executor(const weir_drain *self)
@@ -51,10 +48,10 @@ static int64_t now_ns(const weir_drain *self)
     return weir_clock_now_ns(some_executor(self)->clock);
 }
 
-static uint64_t count_connections(const weir_drain *self)
+static uint64_t count_children(const weir_drain *self)
 {
     pthread_mutex_lock(&self->server->lock);
-    uint64_t count = weir__server_connections(self->server);
+    uint64_t count = weir__server_children(self->server);
     pthread_mutex_unlock(&self->server->lock);
     return count;
 }
@@ -64,7 +61,8 @@ static void end(weir_drain *self, uint64_t left)
     weir_server *server = self->server;
     if (left > 0)
         weir_log(WEIR_LOG_WARN, "server",
-                 "the drain of %s ends without %llu connections that are on no loop of the workers",
+                 "the drain of %s ends without %llu connections: they are on no loop of the "
+                 "workers, or have handlers on other executors that have not been removed",
                  server->text, (unsigned long long)left);
     weir__promise_end(self->promise, left > 0 ? -ETIMEDOUT : 0);
     weir_promise_release(self->promise);
@@ -84,7 +82,7 @@ static void visit(weir_channel *channel, void *arg)
     if (!weir__server_has_accepted(self->server, channel))
         return;
     self->has_found = true;
-    if (self->is_late && !weir__channel_is_closing(channel))
+    if (!weir__channel_is_closing(channel))
         weir__inbox_push_missed(channel, WEIR__MISSED_CLOSE);
 }
 
@@ -92,7 +90,7 @@ static void on_workers_ended(weir_listener *listener, weir_future *future)
 {
     weir_drain *self = WEIR_CONTAINER(listener, weir_drain, workers_ended);
     (void)future;
-    end(self, count_connections(self));
+    end(self, count_children(self));
 }
 
 /* On any loop that takes the timer; or elsewhere, where each connection has a loop of its own and
@@ -115,8 +113,9 @@ static void pause_walk(weir_drain *self, int64_t delay_ns)
 static void look(weir_drain *self)
 {
     int64_t left_ns = self->deadline_ns - now_ns(self);
-    self->is_late = left_ns <= 0;
-    if (self->is_late || count_connections(self) == 0)
+    if (count_children(self) == 0)
+        end(self, 0);
+    else if (left_ns <= 0)
         walk(self);
     else
         pause_walk(self, left_ns < PAUSE_NS ? left_ns : PAUSE_NS);
@@ -125,10 +124,9 @@ static void look(weir_drain *self)
 /* Every loop was visited. */
 static void end_walk(weir_drain *self)
 {
-    uint64_t left = count_connections(self);
-    bool is_vain = left > 0 && !self->has_found && self->is_late;
-    self->vain_walks = is_vain ? self->vain_walks + 1 : 0;
-    if ((left == 0 && !self->has_found) || self->vain_walks == MOST_VAIN_WALKS)
+    uint64_t left = count_children(self);
+    self->vain_walks = self->has_found ? 0 : self->vain_walks + 1;
+    if (left == 0 || self->vain_walks == MOST_VAIN_WALKS)
         end(self, left);
     else
         pause_walk(self, PAUSE_NS);

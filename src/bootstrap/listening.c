@@ -136,7 +136,7 @@ static weir_promise *begin_step(weir_listening *self,
     if (promise == NULL)
         return NULL;
     weir_channel_retain(self->channel);
-    self->on_step.done = done;
+    self->on_step = (weir_listener){ .done = done, .dropped = done };
     weir_future_listen(weir_promise_future(promise), &self->on_step);
     return promise;
 }
@@ -288,7 +288,7 @@ void weir__server_open_next(weir_server *server)
     server->listening++;
     pthread_mutex_unlock(&server->lock);
     weir_channel *channel = weir_channel_retain(self->channel);
-    self->on_closed.done = listener_closed;
+    self->on_closed = (weir_listener){ .done = listener_closed, .dropped = listener_closed };
     weir_future_listen(weir_channel_closed(channel), &self->on_closed);
     weir_promise *promise = begin_step(self, on_registered);
     if (promise == NULL) {

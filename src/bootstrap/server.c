@@ -3,6 +3,7 @@
 #include "bootstrap/server.h"
 
 #include "base/alloc.h"
+#include "channel/extras.h"
 
 #include <errno.h>
 
@@ -235,11 +236,14 @@ static void sum_up(const weir_server *server, weir_listener_stats *stats)
     }
 }
 
-uint64_t weir__server_connections(const weir_server *server)
+uint64_t weir__server_children(const weir_server *server)
 {
-    weir_listener_stats stats;
-    sum_up(server, &stats);
-    return stats.connections;
+    uint64_t count = 0;
+    for (size_t i = 0; i < server->count; i++) { /* one that is gone has no children */
+        if (server->listeners[i] != NULL)
+            count += weir__channel_children(server->listeners[i]->channel);
+    }
+    return count;
 }
 
 void weir_server_get_stats(const weir_server *server, weir_listener_stats *stats)

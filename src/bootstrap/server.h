@@ -82,8 +82,9 @@ void weir__server_end_if_closed(weir_server *server);
 /* Whether a channel was accepted by a listener of the server. */
 bool weir__server_has_accepted(const weir_server *server, const weir_channel *channel);
 
-/* Under the lock: how many connections are open, wherever they are. */
-uint64_t weir__server_connections(const weir_server *server);
+/* Under the lock: how many accepted channels there are, wherever they are, whose handlers are not
+ * all removed. */
+uint64_t weir__server_children(const weir_server *server);
 
 /* Prepares a listener: options, attributes, and handlers, the acceptor last. It is the channel's
  * from then on, also when this fails. */

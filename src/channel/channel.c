@@ -76,9 +76,13 @@ void weir__channel_set_loop(weir_channel *channel, weir_loop *loop)
         weir__executor_release(&before->base);
 }
 
+/* Before it has a loop, and when it is over, listeners may run on any thread: but not those of a
+ * channel that its loop has abandoned, for which they were promised that loop. */
 static bool home_is_here(weir_home *home)
 {
-    return weir__channel_is_mine(weir__channel_at(home));
+    const weir_channel *channel = weir__channel_at(home);
+    return weir__channel_is_mine(channel) &&
+           (weir__channel_loop(channel) != NULL || !channel->is_abandoned);
 }
 
 /* A promise keeps the memory of its channel, not the channel. One without references is over: no
@@ -175,6 +179,10 @@ void weir__channel_init(weir_channel *channel, const weir_transport *transport,
     atomic_init(&channel->refs, 1);
     atomic_init(&channel->anchors, 1); /* of all references together */
     weir__pipeline_init(&channel->pipeline, channel);
+    weir_channel_extras *of_parent = parent != NULL ? weir__channel_extras(parent) : NULL;
+    channel->is_counted = of_parent != NULL;
+    if (of_parent != NULL)
+        atomic_fetch_add_explicit(&of_parent->children, 1, memory_order_relaxed);
 }
 
 weir_channel *weir_channel_retain(weir_channel *channel)

@@ -52,8 +52,9 @@ struct weir_channel {
     bool is_held_by_loop : 1; /* the loop has a reference */
     bool has_place : 1;
     bool is_going : 1;
-    bool is_abandoned : 1;   /* its loop ends without waiting for handlers on other executors */
     bool is_closed_told : 1; /* its closed future and close promises are complete */
+    bool is_counted : 1;     /* among the children of its parent */
+    bool has_kept : 1;       /* calls that waited for a loop have not been performed */
     int16_t init_failure;    /* of the first add that failed, while an initializer runs */
     weir_mpsc_node *calls;   /* taken from the inbox, not yet performed */
     weir_resident resident;
@@ -101,7 +102,7 @@ struct weir_channel {
     _Atomic(bool) is_input_ended;  /* the other side sends no more: others read it */
     _Atomic(bool) is_output_ended; /* no more writes; others read it, too */
     bool is_output_shut;           /* and the other side was told */
-    bool has_kept;                 /* calls that waited for a loop have not been performed */
+    _Atomic(bool) is_abandoned;    /* its loop has not waited for handlers on other executors */
     _Atomic(uint8_t) pauses;       /* why it does not read: others write it, too */
     _Atomic(bool) is_inbox_full;   /* others have posted writes above the high mark */
     _Atomic(bool) is_end_requested; /* a shutdown or close was asked for; a handler may hold it */

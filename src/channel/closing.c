@@ -21,6 +21,9 @@ static void complete_closed(weir_channel *channel)
     channel->is_closed_told = true;
     weir__promises_complete(&channel->close_promises, 0);
     weir__channel_tell_closed(channel);
+    if (channel->is_counted)
+        atomic_fetch_sub_explicit(&weir__channel_extras(channel->parent)->children, 1,
+                                  memory_order_release);
 }
 
 void weir__channel_try_to_go(weir_channel *channel)

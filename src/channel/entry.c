@@ -70,8 +70,10 @@ void weir_pipeline_fire_event(weir_pipeline *pipeline, weir_msg *event)
 
 void weir_pipeline_fire_read(weir_pipeline *pipeline, weir_msg *msg)
 {
-    if (pipeline == NULL || msg == NULL)
+    if (pipeline == NULL)
         weir_msg_release(msg);
+    else if (msg == NULL)
+        weir__channel_lose(channel_of(pipeline), -ENOMEM);
     else if (is_straight(channel_of(pipeline)))
         weir_ctx_fire_read(&pipeline->head, msg);
     else

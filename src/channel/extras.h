@@ -35,6 +35,7 @@ typedef struct weir_channel_extras {
     _Atomic(int64_t) options[WEIR__CHANNEL_OPTIONS_END]; /* those without a place of their own */
     weir_option_value *child_options;                    /* for the channel's children */
     size_t child_option_count;
+    _Atomic(uint64_t) children; /* whose closed future is not complete; any thread's */
 
     weir_channel *channel; /* whose these are */
 
@@ -59,6 +60,14 @@ typedef struct weir_channel_extras {
 static inline weir_channel_extras *weir__channel_extras(const weir_channel *channel)
 {
     return atomic_load_explicit(&channel->extras, memory_order_acquire);
+}
+
+/* Children of the channel whose closed future is not complete. A parent counts those that are made
+ * once it has extras. Any thread. */
+static inline uint64_t weir__channel_children(const weir_channel *channel)
+{
+    const weir_channel_extras *extras = weir__channel_extras(channel);
+    return extras != NULL ? atomic_load_explicit(&extras->children, memory_order_acquire) : 0;
 }
 
 /* Makes them when there are none: NULL without memory. Any thread. */

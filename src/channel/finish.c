@@ -152,7 +152,7 @@ static bool begin_shutdown(weir_channel *channel, weir_channel_extras *extras)
     weir_promise *promise = weir_channel_promise(channel);
     if (promise == NULL)
         return false;
-    extras->on_shutdown.done = on_shutdown;
+    extras->on_shutdown = (weir_listener){ .done = on_shutdown, .dropped = on_shutdown };
     weir_channel_retain(channel);
     weir_future_listen(weir_promise_future(promise), &extras->on_shutdown);
     weir_channel_shutdown(channel, promise);

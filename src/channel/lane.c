@@ -375,7 +375,8 @@ static weir_parcel *new_parcel(weir_ctx *ctx, const weir_event *event)
 void weir__lane_send(weir_ctx *ctx, const weir_event *event)
 {
     if (event->kind == WEIR_EV_ADDED)
-        weir__ctx_lane(ctx)->is_optional = weir__ctx_lane(ctx)->promise != NULL;
+        weir__ctx_lane(ctx)->is_optional = weir__ctx_lane(ctx)->promise != NULL &&
+                                           !ctx->type->is_switch;
     if (event->kind == WEIR_EV_READ && weir__ctx_lane(ctx)->is_missing) {
         weir_msg_release(event->msg); /* the channel is being closed for the one before */
         return;

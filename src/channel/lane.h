@@ -26,14 +26,14 @@ typedef struct weir_lane {
     weir_executor *executor;
 
     /* The loop's. */
-    unsigned away;         /* parcels that are not back */
-    unsigned switching;    /* with weir_event_switched, among them */
-    bool is_missing;       /* a message did not get there, so those behind it must not either */
-    bool is_optional;      /* it is added with a promise: the channel goes on if that fails */
-    bool is_flush_away;    /* the parcel `flush` is in use */
-    bool owes_flush;       /* it was needed once more meanwhile */
-    bool is_on_loop;       /* `removed` runs there, for want of the executor */
-    int rejected;          /* why the executor did not take a parcel; it gets none after that */
+    unsigned away;      /* parcels that are not back */
+    unsigned switching; /* with weir_event_switched, among them */
+    bool is_missing;    /* a message did not get there, so those behind it must not either */
+    bool is_optional;   /* added with a promise, and no switch: the channel goes on if that fails */
+    bool is_flush_away; /* the parcel `flush` is in use */
+    bool owes_flush;    /* it was needed once more meanwhile */
+    bool is_on_loop;    /* `removed` runs there, for want of the executor */
+    int rejected;       /* why the executor did not take a parcel; it gets none after that */
     weir_promise *promise; /* of its being added; NULL */
 
     /* Both have it: how many of the latter have not got there. */

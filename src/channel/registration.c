@@ -429,7 +429,7 @@ static void move_now(weir_channel *channel, weir_loop *loop, weir_promise *promi
         return;
     }
     plan_move(extras, loop, promise);
-    extras->on_leave.done = on_leave;
+    extras->on_leave = (weir_listener){ .done = on_leave, .dropped = on_leave };
     extras->is_leave_pending = true;
     weir_channel_retain(channel);
     weir_future_listen(weir_promise_future(leave), &extras->on_leave);

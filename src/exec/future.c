@@ -143,7 +143,8 @@ static void queue_notice(weir_future *future, void (*run)(weir_notice *notice))
     weir__notice_queue(&future->notice);
 }
 
-/* On the home's thread; or on one that stands in for it, which must be done when this returns. */
+/* On the home's thread; or on one that stands in for it, because the home's executor has
+ * terminated: that must be done when this returns. */
 static void run_at_home(weir_home *home, weir_call *call)
 {
     weir_future *future = WEIR_CONTAINER(call, weir_future, call);
@@ -151,7 +152,7 @@ static void run_at_home(weir_home *home, weir_call *call)
         queue_notice(future, notify_if_here);
         return;
     }
-    notify_all(future, call_done);
+    notify_all(future, call_dropped);
     end_hold(future);
 }
 

@@ -24,7 +24,8 @@ struct weir_call {
  * lives while listeners of the future are notified, wherever that is. */
 typedef struct weir_home_type {
     bool (*is_here)(weir_home *home); /* they may run on this thread, now; NULL: on any */
-    /* Runs a call there, exactly once, in order with others and never beside them. Any thread. */
+    /* Runs a call there, exactly once, in order with others and never beside them; on another
+     * thread only if the executor has terminated or cannot start. Any thread. */
     void (*push)(weir_home *home, weir_call *call);
     bool (*is_manual)(weir_home *home); /* this thread itself brings about what happens there */
     /* A promise failed that was marked by weir__promise_guard. On the thread that has failed it. */

@@ -98,6 +98,10 @@ void weir__tls_start_output(weir_ctx *ctx, weir_tls_connection *self);
 /* Encrypts what was written, says close_notify, and leaves the rest to others. */
 void weir__tls_end_output(weir_ctx *ctx, weir_tls_connection *self);
 
+/* The same for a handler that is removed: plain bytes may follow, so the channel closes if the
+ * close_notify is rejected. */
+void weir__tls_end_output_before_plain(weir_ctx *ctx, weir_tls_connection *self);
+
 /* All that waits to go out ends with a code. */
 void weir__tls_let_go(weir_ctx *ctx, weir_tls_connection *self, int code);
 

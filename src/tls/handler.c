@@ -186,19 +186,6 @@ static int set_up(weir_ctx *ctx, weir_tls_connection *self, weir_tls *config)
                                  weir_promise_retain(self->handshake));
 }
 
-/* On an executor of its own it stays, and refuses what is written, which may be on its way. */
-static void give_up(weir_ctx *ctx, weir_tls_connection *self, const weir_error *error)
-{
-    be_over(self);
-    self->decoder.is_over = true;
-    if (weir__tls_is_on_loop(ctx)) {
-        weir__tls_give_up(ctx, error->code, error->message);
-        return;
-    }
-    weir_ctx_fire_error(ctx, error);
-    weir_ctx_close(ctx, NULL);
-}
-
 static void tls_added(weir_ctx *ctx)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
@@ -209,7 +196,9 @@ static void tls_added(weir_ctx *ctx)
     if (code == 0 && (code = set_up(ctx, self, config)) < 0)
         weir_error_set(&error, code, "tls", "no memory for TLS");
     if (code < 0) {
-        give_up(ctx, self, &error);
+        be_over(self);
+        self->decoder.is_over = true;
+        weir__tls_give_up(ctx, error.code, error.message);
         return;
     }
     if (!weir_channel_is_active(weir_ctx_channel(ctx)))
@@ -247,7 +236,7 @@ static void tls_removed(weir_ctx *ctx)
         return;
     }
     if (is_open && self->phase == WEIR_TLS_OPEN && self->engine != NULL)
-        weir__tls_end_output(ctx, self);
+        weir__tls_end_output_before_plain(ctx, self);
     bool is_closing = self->is_closing;
     be_over(self);
     drop_all(ctx, self, WEIR_ECLOSED);

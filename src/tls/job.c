@@ -71,7 +71,7 @@ weir_tls_job *weir__tls_job_start(weir_ctx *ctx, weir_executor *executor, weir_t
     job->engine = engine;
     job->in = in;
     job->task = (weir_task){ .run = run, .dropped = dropped, .name = "tls handshake" };
-    job->listener.done = on_computed;
+    job->listener = (weir_listener){ .done = on_computed, .dropped = on_computed };
     job->on_loop.fire = on_loop;
     weir_future_listen(weir_promise_future(job->promise), &job->listener);
     if (weir_executor_post(executor, &job->task) < 0)

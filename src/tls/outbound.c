@@ -73,7 +73,8 @@ static void pause_reading(weir_ctx *ctx)
     weir_promise *promise = weir_channel_promise(channel);
     weir_buf *mark = weir_buf_new(0);
     if (self != NULL && promise != NULL && mark != NULL) {
-        *self = (pause){ .listener.done = end_pause, .channel = weir_channel_retain(channel) };
+        *self = (pause){ .listener = { .done = end_pause, .dropped = end_pause },
+                         .channel = weir_channel_retain(channel) };
         weir_channel_set_readable(channel, WEIR__TLS_REASON_READ, false);
         weir_future_listen(weir_promise_future(promise), &self->listener);
         weir_ctx_write_and_flush(ctx, &mark->msg, promise);
@@ -135,19 +136,36 @@ static void seal(weir_ctx *ctx, weir_tls_connection *self)
         hold_back(ctx, self);
 }
 
-static void say_end(weir_ctx *ctx, weir_tls_connection *self)
+/* Has the engine make a close_notify: false when there was one, or nothing to end. */
+static bool end_engine(weir_tls_connection *self)
 {
     if (self->phase != WEIR_TLS_OPEN || self->is_output_ended || self->engine == NULL)
-        return;
+        return false;
     self->is_output_ended = true;
     weir__tls_engine_close(self->engine);
-    weir__tls_send_last_words(ctx, self);
+    return true;
+}
+
+static void say_end(weir_ctx *ctx, weir_tls_connection *self)
+{
+    if (end_engine(self))
+        weir__tls_send_last_words(ctx, self);
 }
 
 void weir__tls_end_output(weir_ctx *ctx, weir_tls_connection *self)
 {
     seal(ctx, self);
     say_end(ctx, self);
+}
+
+void weir__tls_end_output_before_plain(weir_ctx *ctx, weir_tls_connection *self)
+{
+    seal(ctx, self);
+    weir_buf *out = end_engine(self) ? take_output(ctx, self) : NULL;
+    if (out == NULL)
+        return;
+    weir_ctx_write_piece(ctx, &out->msg, NULL);
+    weir_ctx_flush(ctx);
 }
 
 static void shut(weir_ctx *ctx, weir_tls_connection *self, weir_promise *promise)

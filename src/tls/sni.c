@@ -159,7 +159,9 @@ static void ask(weir_ctx *ctx, sni *self)
         refuse(ctx, self, -ENOMEM, "no memory to choose a certificate");
         return;
     }
-    *asked = (question){ .listener.done = on_answer, .promise = promise, .ctx = ctx };
+    *asked = (question){ .listener = { .done = on_answer, .dropped = on_answer },
+                         .promise = promise,
+                         .ctx = ctx };
     self->asked = asked;
     weir_channel_set_readable(channel, WEIR__TLS_REASON_READ, false);
     weir_future_listen(weir_promise_future(promise), &asked->listener);

@@ -122,7 +122,7 @@ static int follow(weir_connecting *self, weir_promise *promise)
     int code = own != NULL ? weir_promise_follow(own, weir_promise_future(promise)) : -ENOMEM;
     if (code == 0) {
         self->promise = weir_promise_retain(promise);
-        self->on_promise.done = on_promise;
+        self->on_promise = (weir_listener){ .done = on_promise, .dropped = on_promise };
         weir_channel_retain(channel);
         weir_future_listen(weir_promise_future(own), &self->on_promise);
     } else {

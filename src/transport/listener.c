@@ -2,6 +2,7 @@
 /* Listeners: what they accept, and what they do when there is no room for it. */
 #include "base/alloc.h"
 #include "base/counter.h"
+#include "channel/extras.h"
 #include "transport/accepted.h"
 #include "transport/local_listener.h"
 #include "transport/retry.h"
@@ -391,8 +392,12 @@ int weir__listener_new(weir_channel **channel, weir_sys *sys, int fd, int family
     self->backlog = DEFAULT_BACKLOG;
     self->resume.run = on_resume;
     self->resume.dropped = resume_dropped;
-    self->reserve = sys->eventfd(sys, 0); /* it can do without */
     *channel = &self->socket.channel;
+    if (weir__channel_need_extras(*channel) == NULL) { /* they count its children */
+        weir__free(self);
+        return -ENOMEM;
+    }
+    self->reserve = sys->eventfd(sys, 0); /* it can do without */
     return 0;
 }
 

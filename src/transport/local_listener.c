@@ -3,6 +3,7 @@
 #include "transport/local_listener.h"
 
 #include "base/alloc.h"
+#include "channel/extras.h"
 #include "transport/accepted.h"
 #include "transport/local.h"
 
@@ -321,5 +322,9 @@ weir_channel *weir__local_listener_new(void)
     weir__local_end_init(&self->end, &names.lock, accept_waiting);
     weir__list_init(&self->waiting);
     self->backlog = WEIR__LOCAL_BACKLOG;
+    if (weir__channel_need_extras(&self->end.base) == NULL) { /* they count its children */
+        weir_channel_release(&self->end.base);
+        return NULL;
+    }
     return &self->end.base;
 }

@@ -145,7 +145,7 @@ static void null_is_refused_everywhere(void **state)
     assert_int_equal(weir_channel_group_each(w.group, NULL, NULL), 0);
     assert_int_equal(weir_channel_group_broadcast(NULL, text("x"), NULL), 0);
     assert_int_equal(
-        weir_channel_group_broadcast(w.group, NULL, &(weir_broadcast){ .promise = promise }), 0);
+        weir_channel_group_broadcast(NULL, NULL, &(weir_broadcast){ .promise = promise }), 0);
     assert_int_equal(code_of(promise), -EINVAL);
     weir_channel_group_close_all(NULL, NULL);
     weir_channel_group_close_all(NULL, other);
@@ -415,6 +415,32 @@ static bool is_writable(void *arg, weir_channel *channel)
 {
     assert_ptr_equal(arg, &weir_buf_type);
     return weir_channel_is_writable(channel);
+}
+
+/* As from a buffer that could not be made: nothing may follow the gap. */
+static void broadcast_of_null_fails_every_write(void **state)
+{
+    (void)state;
+    world w;
+    begin(&w, 2);
+    weir_broadcast_result result = { 77, 77 };
+    weir_broadcast how = { .promise = new_promise(), .result = &result };
+    assert_int_equal(weir_channel_group_broadcast(w.group, NULL, &how), 2);
+    settle(w.loops);
+    assert_int_equal(code_of(how.promise), -ENOMEM);
+    assert_int_equal(result.failed, 2);
+    weir_promise_release(how.promise);
+    assert_int_equal(weir_channel_group_broadcast(w.group, NULL, NULL), 2);
+    weir_channel_group_broadcast(w.group, text("after the gap"), NULL);
+    settle(w.loops);
+    for (int i = 0; i < 2; i++) {
+        assert_false(weir_channel_is_open(w.channels[i]));
+        expect_sent(w.embedded[i], "");
+        weir_error error;
+        assert_true(weir_embedded_take_error(w.embedded[i], &error));
+        assert_int_equal(error.code, -ENOMEM);
+    }
+    end(&w);
 }
 
 static void a_broadcast_reaches_all_but_one(void **state)
@@ -1394,6 +1420,7 @@ int main(void)
         weir_case(a_walk_visits_each_once_whatever_happens_inside),
         weir_case(channels_may_be_closed_inside_a_walk),
         weir_case(the_group_may_be_released_inside_a_walk),
+        weir_case(broadcast_of_null_fails_every_write),
         weir_case(a_broadcast_reaches_all_but_one),
         weir_case(each_channel_has_indices_of_its_own),
         weir_case(another_message_is_shared),

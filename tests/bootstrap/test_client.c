@@ -789,7 +789,7 @@ static void one_after_another_when_there_is_room_for_one(void **state)
     names some = NAMES(list);
     weir_client_config config = { .group = group, .resolver = &some.base };
     config.stagger_ms = 1;
-    config.connect_timeout_ms = 600;
+    config.connect_timeout_ms = 1800;
     weir_channel *channel = NULL;
     assert_int_equal(weir_client_connect(&channel, &config, "example.org:80", NULL), 0);
     assert_true(has_waiting(&quick));
@@ -806,7 +806,7 @@ static void one_after_another_when_there_is_room_for_one(void **state)
              "cannot connect to example.org:80 (%s: Connection timed out; %s: Connection refused; "
              "%s: Connection timed out)",
              slow.text, refusing.text, last.text);
-    config.connect_timeout_ms = 500;
+    config.connect_timeout_ms = 1500;
     weir_error error;
     assert_int_equal(weir_client_connect(&channel, &config, "example.org:80", &error), -ETIMEDOUT);
     assert_string_equal(error.message, message);

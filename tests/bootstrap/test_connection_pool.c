@@ -412,8 +412,8 @@ static void limits_hold_everywhere(void **state)
     (void)state;
     FOR_EACH_BACKEND(on)
     {
-        setting it = open_setting(on,
-                                  POOL(.max = 1, .acquire_timeout_ms = 60, .idle_timeout_ms = 20));
+        setting it =
+            open_setting(on, POOL(.max = 1, .acquire_timeout_ms = 1500, .idle_timeout_ms = 20));
         weir_channel *channel = borrow(it.pool);
         expect_failure(acquire(it.pool), -ETIMEDOUT);
         give_back(it.pool, channel);
@@ -1187,6 +1187,44 @@ static void only_good_ones_are_lent_again(void **state)
     }
 }
 
+/* What a check does with the channel, before it says that all is well. */
+static void (*check_act)(weir_channel *channel);
+
+static void check_and_act(weir_channel *channel, weir_promise *promise, void *arg)
+{
+    (void)arg;
+    check_act(channel);
+    weir_promise_set(promise, 0);
+}
+
+static void connection_that_its_check_has_used_up_is_not_lent(void **state)
+{
+    static void (*const acts[])(weir_channel * channel) = {
+        finish_it, shut_it_down, leave_a_write, stop_reading, pause_reading, forbid_writing,
+    };
+    static const weir_option_value linger = { WEIR_OPTION_LINGER_MS, 20 };
+    (void)state;
+    FOR_EACH_BACKEND(on)
+    {
+        for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+            setting it = open_setting(on,
+                                      POOL(.max = 2, .check = check_and_act,
+                                           .client.options = &linger, .client.option_count = 1));
+            check_act = acts[i];
+            weir_channel *channel = borrow(it.pool);
+            int fd = accept_one(&it.to);
+            assert_int_equal(weir_connection_pool_give_back(it.pool, channel), 0);
+            weir_channel *next = borrow(it.pool);
+            assert_ptr_not_equal(next, channel);
+            assert_true(weir_channel_is_writable(next));
+            weir_channel_release(channel);
+            close(fd);
+            give_back(it.pool, next);
+            close_setting(&it);
+        }
+    }
+}
+
 static void checks_may_take_their_time(void **state)
 {
     (void)state;
@@ -1576,6 +1614,7 @@ int main(void)
         weir_case(last_reference_closes),
         weir_case(group_may_end_first),
         weir_case(only_good_ones_are_lent_again),
+        weir_case(connection_that_its_check_has_used_up_is_not_lent),
         weir_case(checks_may_take_their_time),
         weir_case(much_may_happen_during_a_check),
         weir_case(listeners_may_do_everything),

@@ -604,8 +604,8 @@ static void what_leaves_while_it_is_drained_does_not_hold_it_up(void **state)
     leaver self;
     weir_channel *client = open_late_leaver(&self);
     weir_promise *hour = begin_drain(self.self.server, 3600000);
-    weir_promise *promise = begin_drain(self.self.server, 200);
     move_elsewhere(&self);
+    weir_promise *promise = begin_drain(self.self.server, 200);
     assert_int_equal(end_of(promise), -ETIMEDOUT);
     assert_true(is_pending(hour));
     weir_group_shutdown(self.self.workers, 0, 1000);

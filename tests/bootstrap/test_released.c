@@ -12,6 +12,7 @@
 /* A handler whose argument is freed by the case, not by `removed`. */
 typedef struct argument {
     atomic_int active, inside, removed;
+    atomic_bool is_held; /* `removed` does not return */
 } argument;
 
 static void guest_on_active(weir_ctx *ctx)
@@ -27,6 +28,7 @@ static void guest_removed(weir_ctx *ctx)
     argument *self = weir_ctx_arg(ctx);
     atomic_fetch_add(&self->inside, 1);
     usleep(5000);
+    WAIT_FOR(!atomic_load(&self->is_held));
     atomic_fetch_sub(&self->inside, 1);
     atomic_fetch_add(&self->removed, 1);
 }
@@ -53,7 +55,8 @@ static int init_guest(weir_channel *channel, void *arg)
     return weir_pipeline_add(weir_channel_pipeline(channel), &config, NULL);
 }
 
-static void open_scene(scene *self, const backend *with, bool is_elsewhere, bool is_childs)
+static void open_scene_with(scene *self, const backend *with, bool is_elsewhere,
+                            weir_init_fn init_child)
 {
     const weir_group_config executors = { .count = 1 };
     *self = (scene){ .argument = calloc(1, sizeof *self->argument) };
@@ -61,12 +64,17 @@ static void open_scene(scene *self, const backend *with, bool is_elsewhere, bool
     self->loops = loops_of(with, 1);
     if (is_elsewhere)
         assert_int_equal(weir_group_new_executors(&self->elsewhere, &executors, NULL), 0);
-    if (is_childs) {
-        self->server.config.init_child = init_guest;
+    if (init_child != NULL) {
+        self->server.config.init_child = init_child;
         self->server.config.arg = self;
         self->server.config.init = NULL;
     }
     listen_on(&self->server, EVERYWHERE);
+}
+
+static void open_scene(scene *self, const backend *with, bool is_elsewhere, bool is_childs)
+{
+    open_scene_with(self, with, is_elsewhere, is_childs ? init_guest : NULL);
 }
 
 static void close_scene(scene *self)
@@ -246,11 +254,82 @@ static void children_are_waited_for_until_removed_has_returned(void **state)
     }
 }
 
+/* Leaves the workers for a loop of another group. */
+static void mover_on_active(weir_ctx *ctx)
+{
+    scene *self = weir_ctx_arg(ctx);
+    weir_channel_move(weir_ctx_channel(ctx), weir_group_at(self->loops, 0), NULL);
+    weir_ctx_fire_active(ctx);
+}
+
+static const weir_handler_type mover_type = { .name = "mover", .on_active = mover_on_active };
+
+static int init_moving_guest(weir_channel *channel, void *arg)
+{
+    int code = weir_pipeline_add_last(weir_channel_pipeline(channel), "mover", &mover_type, arg);
+    return code < 0 ? code : init_guest(channel, arg);
+}
+
+static uint64_t connections_of(weir_server *server)
+{
+    weir_listener_stats stats;
+    weir_server_get_stats(server, &stats);
+    return stats.connections;
+}
+
+/* No connection is open any more, and none was ever found on the workers' loops. */
+static void drain_waits_for_handlers_of_children_on_other_loops(void **state)
+{
+    (void)state;
+    scene self;
+    open_scene_with(&self, &backends[0], true, init_moving_guest);
+    int fd = dial(self.server.server);
+    WAIT_FOR(atomic_load(&self.argument->active) == 1);
+    atomic_store(&self.argument->is_held, true);
+    close(fd);
+    WAIT_FOR(atomic_load(&self.argument->inside) == 1);
+    WAIT_FOR(connections_of(self.server.server) == 0);
+    weir_promise *promise = new_promise();
+    weir_server_drain(self.server.server, -1, promise);
+    assert_int_equal(weir_future_wait(weir_promise_future(promise), WEIR_MS(50)), -ETIMEDOUT);
+    atomic_store(&self.argument->is_held, false);
+    assert_int_equal(end_of(promise), 0);
+    free_argument(&self, 1);
+    weir_server_release(self.server.server);
+    self.server.server = NULL;
+    close_scene(&self);
+}
+
+/* The timeout of the workers ends a drain as well, but not with success. */
+static void drain_fails_when_workers_end_before_handlers_are_removed(void **state)
+{
+    (void)state;
+    scene self;
+    open_scene(&self, &backends[0], true, true);
+    int fd = dial(self.server.server);
+    WAIT_FOR(atomic_load(&self.argument->active) == 1);
+    atomic_store(&self.argument->is_held, true);
+    weir_promise *promise = new_promise();
+    weir_server_drain(self.server.server, 0, promise);
+    WAIT_FOR(atomic_load(&self.argument->inside) == 1);
+    weir_group_shutdown(self.server.workers, 0, 20);
+    assert_int_equal(end_of(promise), -ETIMEDOUT);
+    atomic_store(&self.argument->is_held, false);
+    WAIT_FOR(atomic_load(&self.argument->removed) == 1);
+    free_argument(&self, 1);
+    close(fd);
+    weir_server_release(self.server.server);
+    self.server.server = NULL;
+    close_scene(&self);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         each_backend(clients_are_waited_for_until_removed_has_returned),
         each_backend(children_are_waited_for_until_removed_has_returned),
+        weir_case(drain_waits_for_handlers_of_children_on_other_loops),
+        weir_case(drain_fails_when_workers_end_before_handlers_are_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1594,6 +1594,65 @@ static void a_move_and_a_deregistration_through_a_lane_leave_it_on_a_loop(void *
     }
 }
 
+/* Passes the first deregistration on at once, and the second when it is told to. */
+typedef struct late_gate {
+    weir_task pass;
+    weir_ctx *ctx;
+    weir_promise *held;
+    int seen;
+} late_gate;
+
+static void late_deregister(weir_ctx *ctx, weir_promise *promise)
+{
+    late_gate *self = weir_ctx_arg(ctx);
+    self->ctx = ctx;
+    if (self->seen++ == 0)
+        weir_ctx_deregister(ctx, promise);
+    else
+        self->held = weir_promise_retain(promise);
+}
+
+static const weir_handler_type late_gate_type = { .name = "gate", .deregister = late_deregister };
+
+static int pass_held(weir_task *task)
+{
+    late_gate *self = WEIR_CONTAINER(task, late_gate, pass);
+    weir_ctx_deregister(self->ctx, self->held);
+    weir_promise_release(self->held);
+    return 0;
+}
+
+/* The channel is off its loop while the move's own deregistration is still at the handler. If it
+ * went to its new loop now, that deregistration would take it off again, for ever. */
+static void move_waits_for_its_own_deregistration(void **state)
+{
+    (void)state;
+    scene self;
+    scene_begin(&self);
+    late_gate gate = { .pass.run = pass_held };
+    weir_channel *channel = weir_embedded_channel(self.embedded);
+    weir_executor *loop = weir_embedded_executor(self.embedded);
+    weir_handler_config config = { .type = &late_gate_type, .arg = &gate };
+    config.group = self.groups[0];
+    weir_promise *move = weir_channel_promise(channel), *leave = weir_channel_promise(channel);
+    assert_int_equal(weir_pipeline_add(self.pipeline, &config, NULL), 0);
+    pump(&self);
+    weir_channel_deregister(channel, leave);
+    weir_channel_move(channel, loop, move);
+    pump(&self);
+    int leave_code = code_now(leave);
+    int early_code = weir_future_code(weir_promise_future(move));
+    assert_int_equal(weir_executor_post(weir_group_at(self.groups[0], 0), &gate.pass), 0);
+    pump(&self);
+    int move_code = code_now(move);
+    bool is_active = weir_channel_is_active(channel);
+    scene_end(&self);
+    assert_int_equal(leave_code, 0);
+    assert_int_equal(early_code, -EINPROGRESS);
+    assert_int_equal(move_code, 0);
+    assert_true(is_active);
+}
+
 static void a_close_while_a_move_is_in_a_lane_ends_its_promise(void **state)
 {
     (void)state;
@@ -1979,7 +2038,24 @@ static void removed_when_abandoned(weir_ctx *ctx)
 
 static const weir_handler_type late_type = { .name = "late", .removed = removed_when_abandoned };
 
-/* Then nothing of the channel runs on the loop's thread any more: for the thread sanitizer. */
+static atomic_int heard_done, heard_dropped;
+
+static void count_done(weir_listener *listener, weir_future *future)
+{
+    (void)listener;
+    (void)future;
+    atomic_fetch_add(&heard_done, 1);
+}
+
+static void count_dropped(weir_listener *listener, weir_future *future)
+{
+    (void)listener;
+    (void)future;
+    atomic_fetch_add(&heard_dropped, 1);
+}
+
+/* Then nothing of the channel runs on the loop's thread any more: for the thread sanitizer. Its
+ * closed future completes on the handler's thread, and calls no listener there. */
 static void loop_that_ends_before_removed_returns_lets_the_channel_go(void **state)
 {
     (void)state;
@@ -1993,6 +2069,10 @@ static void loop_that_ends_before_removed_returns_lets_the_channel_go(void **sta
         weir_handler_config late = { .type = &late_type, .arg = &is_leaving, .group = workers };
         assert_int_equal(weir_pipeline_add(weir_embedded_pipeline(embedded), &late, NULL), 0);
         weir_channel *channel = weir_channel_retain(weir_embedded_channel(embedded));
+        weir_listener listener = { .done = count_done, .dropped = count_dropped };
+        atomic_store(&heard_done, 0);
+        atomic_store(&heard_dropped, 0);
+        weir_future_listen(weir_channel_closed(channel), &listener);
         weir_channel_close(channel, NULL);
         sem_wait(&is_leaving);
         assert_int_equal(weir_group_shutdown(loops, 0, 0), 0);
@@ -2001,6 +2081,8 @@ static void loop_that_ends_before_removed_returns_lets_the_channel_go(void **sta
         weir_embedded_free(embedded);
         end_group(loops);
         end_group(workers);
+        assert_int_equal(heard_done, 0);
+        assert_int_equal(heard_dropped, 1);
         sem_destroy(&is_leaving);
     }
 }
@@ -2267,6 +2349,7 @@ int main(void)
         weir_case(without_memory_answers_from_there_end_without_a_gap),
         weir_case(two_moves_through_a_lane_both_come_to_an_end),
         weir_case(a_move_and_a_deregistration_through_a_lane_leave_it_on_a_loop),
+        weir_case(move_waits_for_its_own_deregistration),
         weir_case(a_close_while_a_move_is_in_a_lane_ends_its_promise),
         weir_case(s011_a_job_on_another_thread_does_not_hold_up_the_loop),
         weir_case(s154_handlers_run_on_their_group_and_the_order_of_each_channel_holds),

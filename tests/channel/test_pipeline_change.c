@@ -127,7 +127,6 @@ static void null_is_refused_everywhere(void **state)
     weir_pipeline_fire_event(NULL, spy_text("x"));
     weir_pipeline_fire_event(pipeline, NULL);
     weir_pipeline_fire_read(NULL, spy_text("x"));
-    weir_pipeline_fire_read(pipeline, NULL);
     weir_pipeline_fire_read_complete(NULL);
     weir_pipeline_fire_error(NULL, -EIO, "x");
     spy_expect_names(pipeline, "a");
@@ -558,6 +557,19 @@ static void failed_add_from_outside_without_a_promise_closes(void **state)
     spy_end(embedded);
 }
 
+/* `added` runs when the channel is registered, long after the add has returned 0. */
+static void failed_add_before_registration_closes(void **state)
+{
+    (void)state;
+    spy_act fails = { "added", fail_eio, false, false };
+    spy_entry entries[] = { { "c", &spy, &fails }, { 0 } };
+    weir_embedded *embedded = spy_open_unregistered(entries);
+    spy_register(embedded);
+    spy_expect_error(embedded, -EIO, "c");
+    assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
+    spy_end(embedded);
+}
+
 static int replace_failing(void *embedded)
 {
     static spy_act act;
@@ -656,6 +668,20 @@ static void types_are_checked_from_outside(void **state)
     spy_expect_error(embedded, -EPROTOTYPE, "pipeline");
     spy_expect_names(pipeline, "p");
     expect_added(promise, -EPROTOTYPE);
+    spy_end(embedded);
+}
+
+static void mismatched_add_from_outside_without_a_promise_closes(void **state)
+{
+    (void)state;
+    weir_embedded *embedded = spy_open(no_handlers);
+    weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
+    assert_int_equal(weir_pipeline_add_last(pipeline, "p", &printer, NULL), 0);
+    weir_embedded_run(embedded);
+    assert_int_equal(weir_pipeline_add_last(pipeline, "d", &doubler, NULL), 0);
+    weir_embedded_run(embedded);
+    spy_expect_error(embedded, -EPROTOTYPE, "pipeline");
+    assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
     spy_end(embedded);
 }
 
@@ -978,10 +1004,12 @@ int main(void)
         weir_case(replacing_checks_types),
         weir_case(add_from_outside_completes_its_promise),
         weir_case(failed_add_from_outside_without_a_promise_closes),
+        weir_case(failed_add_before_registration_closes),
         weir_case(failed_replacement_leaves_the_old_handler),
         weir_case(failed_add_during_init_closes_though_init_returns_0),
         weir_case(removed_runs_once_when_the_channel_is_gone_before_added),
         weir_case(types_are_checked_from_outside),
+        weir_case(mismatched_add_from_outside_without_a_promise_closes),
         weir_case(types_are_checked_against_one_on_its_way),
         weir_case(s132_a_type_is_shared_unless_it_says_otherwise),
         weir_case(hundred_thousand_handlers),

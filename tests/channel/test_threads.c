@@ -1400,6 +1400,47 @@ static void loop_that_has_terminated_leaves_no_notice_of_a_channel(void **state)
     assert_int_equal(seen[0].removed + seen[1].removed, 2);
 }
 
+typedef struct hearing {
+    weir_listener listener;
+    atomic_int done, dropped;
+} hearing;
+
+static void hearing_done(weir_listener *listener, weir_future *future)
+{
+    (void)future;
+    atomic_fetch_add(&WEIR_CONTAINER(listener, hearing, listener)->done, 1);
+}
+
+static void hearing_dropped(weir_listener *listener, weir_future *future)
+{
+    (void)future;
+    atomic_fetch_add(&WEIR_CONTAINER(listener, hearing, listener)->dropped, 1);
+}
+
+/* They were promised the loop's thread, and there is none. */
+static void loop_that_has_terminated_drops_listeners_of_its_channels(void **state)
+{
+    (void)state;
+    weir_group *group = new_loops(1);
+    sem_t destroyed;
+    pthread_t closed_on;
+    tally seen = { 0 };
+    hearing it = { .listener = { .done = hearing_done, .dropped = hearing_dropped } };
+    weir_channel *channel = registered_plain(group, &destroyed, &closed_on, &seen);
+    assert_int_equal(do_op(channel, weir_channel_deregister), 0);
+    weir_promise *promise = weir_channel_promise(channel);
+    weir_future_listen(weir_promise_future(promise), &it.listener);
+    assert_int_equal(weir_group_shutdown(group, 0, 0), 0);
+    assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
+    weir_promise_set(promise, 0);
+    assert_int_equal(it.dropped, 1);
+    assert_int_equal(it.done, 0);
+    weir_promise_release(promise);
+    weir_channel_release(channel);
+    sem_wait(&destroyed);
+    weir_group_free(group);
+}
+
 static void no_call_is_lost_when_the_loop_ends(void **state)
 {
     (void)state;
@@ -1626,6 +1667,7 @@ int main(void)
         weir_case(bytes_that_wait_in_the_inbox_count_for_writability),
         weir_case(a_channel_outlives_its_group_and_refuses_everything),
         weir_case(loop_that_has_terminated_leaves_no_notice_of_a_channel),
+        weir_case(loop_that_has_terminated_drops_listeners_of_its_channels),
         weir_case(no_call_is_lost_when_the_loop_ends),
         weir_case(a_context_belongs_to_its_loops_thread),
         weir_case(anything_from_four_threads_leaves_nothing),

@@ -996,6 +996,11 @@ static void ctx_write_and_flush(weir_channel *channel, weir_msg *msg, weir_promi
     weir_ctx_write_and_flush(diary_of(channel), msg, promise);
 }
 
+static void ctx_write_piece(weir_channel *channel, weir_msg *msg, weir_promise *promise)
+{
+    weir_ctx_write_piece(diary_of(channel), msg, promise);
+}
+
 static write_fn write_null;
 
 static void put_null(world *w)
@@ -1055,20 +1060,58 @@ static void writing_null_is_a_failed_write(void **state)
     }
 }
 
+static void put_null_piece(world *w)
+{
+    weir_promise *promise = weir_channel_promise(w->channel);
+    write_null(w->channel, NULL, promise);
+    assert_int_equal(weir_future_code(weir_promise_future(promise)), -ENOMEM);
+    weir_promise_release(promise);
+    put_silent(w, 1); /* must not follow the gap */
+    flush(w);
+}
+
+/* With a promise as well: nothing may follow a piece that is missing. */
+static void writing_a_null_piece_closes(void **state)
+{
+    (void)state;
+    for (int has_promise = 0; has_promise < 2; has_promise++) {
+        world w = { .count = 0 };
+        write_null = ctx_write_piece;
+        open_world(&w, SIZE_MAX);
+        do_as_task(&w, has_promise ? put_null_piece : put_null);
+        assert_false(weir_channel_is_open(w.channel));
+        assert_non_null(strstr(w.diary, "error:ENOMEM"));
+        assert_int_equal(received(&w), has_promise ? 0 : 1);
+        close_world(&w);
+    }
+}
+
 static void read_null(world *w)
 {
     weir_ctx_fire_read(diary_of(w->channel), NULL);
 }
 
-static void passing_null_on_closes(void **state)
+static void read_null_at_head(world *w)
 {
-    (void)state;
+    weir_pipeline_fire_read(weir_channel_pipeline(w->channel), NULL);
+}
+
+static void read_null_in(way_fn way, void (*read)(world *w))
+{
     world w = { .count = 0 };
     open_world(&w, SIZE_MAX);
-    do_as_task(&w, read_null);
+    way(&w, read);
     assert_false(weir_channel_is_open(w.channel));
     assert_non_null(strstr(w.diary, "error:ENOMEM"));
     close_world(&w);
+}
+
+static void passing_null_on_closes(void **state)
+{
+    (void)state;
+    read_null_in(do_as_task, read_null);
+    read_null_in(do_as_task, read_null_at_head);
+    read_null_in(do_elsewhere, read_null_at_head);
 }
 
 static void write_after_close(world *w)
@@ -1704,6 +1747,7 @@ int main(void)
         weir_case(bytes_from_another_thread_count_at_once),
         weir_case(unwritable_seen_by_another_thread_is_followed_by_on_writability),
         weir_case(writing_null_is_a_failed_write),
+        weir_case(writing_a_null_piece_closes),
         weir_case(passing_null_on_closes),
         weir_case(marks_may_change_while_bytes_wait),
         weir_case(the_low_mark_is_never_above_the_high_one),

@@ -128,6 +128,39 @@ static void carry_there_and_back(remote *self)
     }
 }
 
+/* The promise of the add says what is wrong, also when `added` runs elsewhere; and nothing is
+ * served in the clear. */
+static void bad_config_fails_the_promise_of_the_add(void **state)
+{
+    (void)state;
+    for (int is_elsewhere = 0; is_elsewhere < 2; is_elsewhere++) {
+        remote self = { .others = new_group_of(1) };
+        weir_tls nothing = { .context = NULL };
+        assert_int_equal(weir_embedded_new(&self.embedded, NULL, NULL), 0);
+        weir_channel *channel = weir_embedded_channel(self.embedded);
+        weir_promise *promise = weir_promise_new(NULL), *write = weir_promise_new(NULL);
+        weir_handler_config config = { .type = &weir_tls_handler, .name = "tls", .arg = &nothing };
+        config.promise = promise;
+        config.group = is_elsewhere ? self.others : NULL;
+        assert_int_equal(weir_pipeline_add(weir_channel_pipeline(channel), &config, NULL), 0);
+        weir_channel_write_and_flush(channel, weir_buf_msg(weir_buf_from("plain", 5)), write);
+        weir_embedded_run(self.embedded); /* which starts the executor */
+        if (is_elsewhere)
+            settle_remote(&self);
+        assert_int_equal(weir_future_code(weir_promise_future(promise)), -EINVAL);
+        assert_true(weir_future_code(weir_promise_future(write)) < 0);
+        assert_int_equal(weir_embedded_outbound_count(self.embedded), 0);
+        assert_false(weir_channel_is_open(channel));
+        weir_error error;
+        assert_true(weir_embedded_take_error(self.embedded, &error));
+        assert_int_equal(error.code, -EINVAL);
+        weir_promise_release(promise);
+        weir_promise_release(write);
+        weir_embedded_free(self.embedded);
+        end_group(self.others);
+    }
+}
+
 static void remote_begin(remote *self)
 {
     weir_embedded_config config = { .init = init_remote, .arg = self };
@@ -563,6 +596,7 @@ int main(void)
         each_backend(an_echo_over_a_path),
         epoll_only(nothing_is_relayed_past_it),
         epoll_only(a_relay_past_tls_is_rejected_for_good_also_while_it_sends),
+        weir_case(bad_config_fails_the_promise_of_the_add),
         weir_case(answers_to_key_updates_are_bounded_elsewhere),
         weir_case(a_record_that_is_refused_ends_the_connection_elsewhere),
         each_backend(something_happens_meanwhile),

@@ -419,6 +419,33 @@ static void a_record_that_is_refused_below_ends_the_connection(void **state)
     pair_finish(&both);
 }
 
+static int remove_tls_and_write(void *arg)
+{
+    gated *self = arg;
+    int code = weir_pipeline_remove(weir_channel_pipeline(self->channel), "tls");
+    self->gate->open = 1; /* for the next write */
+    weir_channel_write_and_flush(self->channel, weir_buf_msg(weir_buf_from("plain", 5)), NULL);
+    return code;
+}
+
+/* Without its close_notify the peer would take plain bytes for a record. */
+static void close_notify_that_is_rejected_on_removal_closes(void **state)
+{
+    (void)state;
+    pair both = { 0 };
+    gate self = { .open = 0 };
+    pair_begin(&both);
+    pair_shake(&both);
+    weir_channel *channel = weir_embedded_channel(both.client.embedded);
+    weir_embedded_call(both.client.embedded, add_gate_now, &(gated){ channel, &self });
+    weir_embedded_call(both.client.embedded, remove_tls_and_write, &(gated){ channel, &self });
+    weir_embedded_run(both.client.embedded);
+    assert_int_equal(weir_embedded_outbound_count(both.client.embedded), 0);
+    assert_false(weir_channel_is_open(channel));
+    pair_expect_error(&both.client, -ENOBUFS);
+    pair_finish(&both);
+}
+
 /* Somebody keeps the buffer, and takes bytes out of it before the flush. */
 static void a_buffer_that_has_become_shorter_is_not_sent(void **state)
 {
@@ -467,6 +494,7 @@ int main(void)
         weir_case(what_is_cancelled_before_the_handshake_is_not_sent),
         weir_case(what_is_too_much_is_refused_before_it_is_encrypted),
         weir_case(a_record_that_is_refused_below_ends_the_connection),
+        weir_case(close_notify_that_is_rejected_on_removal_closes),
         weir_case(a_buffer_that_has_become_shorter_is_not_sent),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
