@@ -35,12 +35,12 @@ static inline bool has_checksum(weir_compression_format format)
 
 typedef struct bytes {
     uint8_t *at;
-    size_t length;
+    size_t length, room; /* it has room for one more */
 } bytes;
 
 static inline bytes bytes_new(size_t length)
 {
-    bytes made = { malloc(length + 1), length };
+    bytes made = { malloc(length + 1), length, length };
     assert_non_null(made.at);
     return made;
 }
@@ -48,7 +48,7 @@ static inline bytes bytes_new(size_t length)
 static inline void bytes_free(bytes *freed)
 {
     free(freed->at);
-    *freed = (bytes){ NULL, 0 };
+    *freed = (bytes){ NULL, 0, 0 };
 }
 
 static inline bytes bytes_of(const void *from, size_t length)
@@ -103,7 +103,10 @@ static inline bytes words(size_t length)
 static inline void bytes_add(bytes *to, weir_buf *buf)
 {
     size_t length = weir_buf_readable(buf);
-    to->at = realloc(to->at, to->length + length + 1);
+    if (to->at == NULL || to->length + length > to->room) {
+        to->room = 2 * (to->length + length);
+        to->at = realloc(to->at, to->room + 1);
+    }
     assert_non_null(to->at);
     assert_int_equal(weir_buf_read_bytes(buf, to->at + to->length, length), 0);
     to->length += length;
