@@ -64,6 +64,15 @@ struct weir_promise {
     weir_promise *next;        /* in that */
 };
 
+/* References from here on are not counted: constants, and futures that are part of an object. */
+#define WEIR__FUTURE_IMMORTAL 0x80000000u
+
+/* Whether it is one of weir_future_completed. */
+bool weir__future_is_constant(const weir_future *future);
+
+/* Notifies the listeners: the result is set. listener.c */
+void weir__listeners_notify(weir_future *future);
+
 /* A list of promises to complete together, in order, for who must not allocate. Retains what it
  * takes; one that waits in such a list already is completed by that. */
 typedef struct weir_promise_list {

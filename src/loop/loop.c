@@ -25,91 +25,7 @@
 /* How often an ending loop looks whether its last residents have gone. */
 #define LAST_TURNS 64
 
-/* Residents and what is deferred -------------------------------------------------------------- */
-
-static bool is_vacant(const weir_loop *loop)
-{
-    return weir__list_is_empty(&loop->residents) && weir__list_is_empty(&loop->evicted);
-}
-
-/* Whether it is there for one channel at a time. */
-static bool is_for_one(const weir_loop *loop)
-{
-    return loop->base.group != NULL && loop->base.group->per_channel != NULL;
-}
-
-static int on_idle(weir_timer *timer)
-{
-    WEIR_CONTAINER(timer, weir_loop, idle)->base.may_retire = true;
-    return 0;
-}
-
-/* Without memory for the timer the thread stays. */
-static void arm_idle_timer(weir_loop *loop)
-{
-    if (loop->config.idle_ns > 0)
-        weir_timer_schedule(&loop->idle, &loop->base, loop->config.idle_ns);
-}
-
-static int tell_vacancy(weir_task *task)
-{
-    weir_loop *loop = WEIR_CONTAINER(task, weir_loop, vacancy);
-    loop->is_vacancy_posted = false;
-    if (!is_vacant(loop))
-        return 0;
-    weir__per_channel_leave(&loop->base);
-    arm_idle_timer(loop);
-    return 0;
-}
-
-static void post_vacancy(weir_loop *loop)
-{
-    if (loop->is_vacancy_posted ||
-        weir_executor_get_state(&loop->base) >= WEIR_EXECUTOR_SHUTTING_DOWN)
-        return;
-    loop->is_vacancy_posted = true;
-    loop->vacancy = (weir_task){ .run = tell_vacancy, .name = "vacancy" };
-    weir__executor_post_always(&loop->base, &loop->vacancy);
-}
-
-int weir__loop_add(weir_loop *loop, weir_resident *resident)
-{
-    WEIR_ASSERT(weir_executor_is_current(&loop->base));
-    if (weir_executor_get_state(&loop->base) >= WEIR_EXECUTOR_SHUTTING_DOWN)
-        return WEIR_ESHUTDOWN;
-    if (is_for_one(loop)) {
-        weir__per_channel_enter(&loop->base);
-        weir_timer_cancel(&loop->idle);
-        loop->base.may_retire = false;
-    }
-    weir__list_push_back(&loop->residents, &resident->node);
-    weir__counter_add(&loop->base.channel_count, 1);
-    return 0;
-}
-
-void weir__loop_remove(weir_loop *loop, weir_resident *resident)
-{
-    WEIR_ASSERT(weir_executor_is_current(&loop->base));
-    weir__list_remove(&resident->node);
-    weir__counter_add(&loop->base.channel_count, (uint64_t)-1);
-    if (is_for_one(loop) && is_vacant(loop))
-        post_vacancy(loop);
-}
-
-/* The loop ends: all have to go. Whether there were any. */
-static bool evict_residents(weir_loop *loop)
-{
-    weir_list_node *node;
-    bool has_evicted = !weir__list_is_empty(&loop->residents);
-    if (has_evicted)
-        weir__executor_set_running(&loop->base, "closing its channels");
-    while ((node = weir__list_pop_front(&loop->residents)) != NULL) {
-        weir_resident *resident = WEIR_CONTAINER(node, weir_resident, node);
-        weir__list_push_back(&loop->evicted, node);
-        resident->type->evict(resident);
-    }
-    return has_evicted;
-}
+/* Deferred calls ------------------------------------------------------------------------------- */
 
 bool weir__loop_defer(weir_loop *loop, weir_deferred *deferred)
 {
@@ -334,7 +250,8 @@ static bool run_tasks(weir_loop *loop, unsigned completions)
 WEIR__HOT static bool loop_turn(weir_executor *executor, int64_t max_wait_ns)
 {
     weir_loop *loop = (weir_loop *)executor;
-    if (weir_executor_get_state(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN && evict_residents(loop))
+    if (weir_executor_get_state(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN &&
+        weir__loop_evict_all(loop))
         max_wait_ns = 0; /* that they are gone may be all that was waited for */
     weir_strategy strategy = ask_strategy(loop);
     weir__executor_set_running(executor, NULL); /* from here on it waits, or only looks */
@@ -390,14 +307,12 @@ static int loop_open(weir_executor *executor)
 /* A thread that was started for a task, not for a channel, ends as well when it is idle. */
 static void loop_begin(weir_executor *executor)
 {
-    weir_loop *loop = (weir_loop *)executor;
-    if (is_for_one(loop))
-        arm_idle_timer(loop);
+    weir__loop_begin_idle((weir_loop *)executor);
 }
 
 static void let_residents_go(weir_loop *loop)
 {
-    evict_residents(loop);
+    weir__loop_evict_all(loop);
     for (int i = 0; i < LAST_TURNS && !weir__list_is_empty(&loop->evicted); i++) {
         poll_io(loop, 0);
         complete(loop);
@@ -408,15 +323,7 @@ static void let_residents_go(weir_loop *loop)
     if (left > 0)
         weir_log(WEIR_LOG_ERROR, loop->base.name, "ends with %zu channels that did not close",
                  left);
-    /* On nobody's list any more: whoever ends them finds no loop to take them off. */
-    weir_list_node *node = weir__list_first(&loop->evicted);
-    while (node != NULL) {
-        weir_resident *resident = WEIR_CONTAINER(node, weir_resident, node);
-        node = weir__list_next(&loop->evicted, node);
-        weir__list_remove(&resident->node);
-        if (resident->type->abandon != NULL)
-            resident->type->abandon(resident);
-    }
+    weir__loop_abandon_all(loop);
 }
 
 /* A context that was removed last waits for two ends of turns. */
@@ -512,10 +419,8 @@ int weir__loop_new(weir_loop **out, const weir_executor_config *executor,
     weir__executor_init(&loop->base, &loop_type, &own);
     loop->base.io_progress = &loop->io_counters.completions;
     loop->config = *config;
-    loop->idle = (weir_timer){ .fire = on_idle, .name = "idle loop" };
     atomic_init(&loop->io_ratio, config->io_ratio);
-    weir__list_init(&loop->residents);
-    weir__list_init(&loop->evicted);
+    weir__loop_init_residents(loop);
     loop->last_deferred = &loop->first_deferred;
     *out = loop;
     return 0;

@@ -18,7 +18,7 @@ typedef struct weir_resident weir_resident;
 typedef struct weir_resident_type {
     void (*evict)(weir_resident *resident);   /* the loop ends: close, and leave. Called once. */
     void (*abandon)(weir_resident *resident); /* it did not in time; may be NULL */
-    /* What its present callback is about: see weir_executor_type. NULL unless it visits. */
+    /* Describes its present callback: see weir_executor_type. NULL if it has no tasks. */
     void (*describe)(const weir_resident *resident, const weir_stack *stack, weir_subject *subject);
 } weir_resident_type;
 struct weir_resident {
@@ -56,7 +56,7 @@ struct weir_loop {
     weir_io *io;
     weir_list residents, evicted;
     const weir_resident *visited; /* whose task runs, while it stays where it is; NULL: none */
-    weir_task vacancy;            /* behind what the last resident left: see weir__loop_remove */
+    weir_task vacancy;            /* after the last resident's tasks: see weir__loop_remove */
     bool is_vacancy_posted;
     weir_timer idle; /* of a loop for one channel, while it has none */
     weir_deferred *first_deferred, **last_deferred;
@@ -87,6 +87,15 @@ int weir__loop_new(weir_loop **loop, const weir_executor_config *executor,
  * is free for another. */
 int weir__loop_add(weir_loop *loop, weir_resident *resident);
 void weir__loop_remove(weir_loop *loop, weir_resident *resident);
+
+/* The loop shuts down: evicts every resident, true if there were any; and unlinks and abandons
+ * those that have not left in time. */
+bool weir__loop_evict_all(weir_loop *loop);
+void weir__loop_abandon_all(weir_loop *loop);
+
+/* Prepares the lists; and starts the time after which the thread of a loop for one channel ends. */
+void weir__loop_init_residents(weir_loop *loop);
+void weir__loop_begin_idle(weir_loop *loop);
 
 /* Whether `ready` may be called. */
 bool weir__watch_is_active(const weir_watch *watch);
