@@ -2,7 +2,8 @@
 /* What all tests share. */
 #include "harness.h"
 
-#include <dirent.h>
+#include "living.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -83,52 +84,13 @@ const char *__tsan_default_options(void)
 
 /* What lives ------------------------------------------------------------------------------- */
 
-typedef struct what_lives {
-    uint64_t used_blocks, allocations;
-    size_t messages, descriptors, threads;
-} what_lives;
-
-static what_lives before;
-
-static size_t count_entries(const char *path)
-{
-    size_t count = 0;
-    DIR *dir = opendir(path);
-    assert_non_null(dir);
-    while (readdir(dir) != NULL)
-        count++;
-    closedir(dir);
-    return count;
-}
-
-static void ignore_leak(void *arg, const weir_leak *leak)
-{
-    (void)arg;
-    (void)leak;
-}
+static living before;
 
 static void print_leak(void *arg, const weir_leak *leak)
 {
     (void)arg;
     print_error("%zu live messages of type %s, made at\n%s\n", leak->count, leak->type,
                 leak->place);
-}
-
-static what_lives count_what_lives(void)
-{
-    weir_pool_stats pool;
-    weir_allocator_stats allocator;
-    /* The first trim forgets what was in use until now, the second empties the cache. */
-    weir_pool_trim();
-    weir_pool_trim();
-    weir_pool_get_stats(&pool);
-    weir_allocator_get_stats(&allocator);
-    return (what_lives){
-        .used_blocks = pool.used_blocks,
-        .allocations = allocator.live,
-        .messages = weir_leak_report(ignore_leak, NULL),
-        .descriptors = count_entries("/proc/self/fd"),
-    };
 }
 
 static void *tell_own_directory(void *arg)
@@ -174,8 +136,7 @@ int harness_remember_what_lives(void **state)
     start_first_thread();
     /* The thread's pool itself stays; make it now, so that it counts as having been there. */
     weir_buf_release(weir_buf_new(0));
-    before = count_what_lives();
-    before.threads = count_entries("/proc/self/task");
+    before = living_count();
     return 0;
 }
 
@@ -184,7 +145,7 @@ int harness_assert_nothing_left(void **state)
     (void)state;
     weir_fault_set(NULL, NULL);
     weir_log_set(WEIR_LOG_OFF, NULL, NULL);
-    what_lives now = count_what_lives();
+    living now = living_count();
     if (now.messages != before.messages)
         weir_leak_report(print_leak, NULL);
     assert_int_equal(now.messages, before.messages);

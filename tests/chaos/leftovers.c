@@ -4,13 +4,9 @@
 
 #include "verdict.h"
 
-#include <weir/alloc.h>
-#include <weir/leak.h>
-#include <weir/pool.h>
 #include <weir/threads.h>
 #include <weir/timer.h>
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,23 +19,6 @@
 #define PRINT_LEAKS() 0
 #endif
 
-static size_t count_entries(const char *path)
-{
-    size_t count = 0;
-    DIR *dir = opendir(path);
-    while (dir != NULL && readdir(dir) != NULL)
-        count++;
-    if (dir != NULL)
-        closedir(dir);
-    return count;
-}
-
-static void ignore_leak(void *arg, const weir_leak *leak)
-{
-    (void)arg;
-    (void)leak;
-}
-
 static void print_leak(void *arg, const weir_leak *leak)
 {
     (void)arg;
@@ -47,43 +26,25 @@ static void print_leak(void *arg, const weir_leak *leak)
             leak->place);
 }
 
-leftovers leftovers_count(void)
-{
-    weir_pool_stats pool;
-    weir_allocator_stats allocator;
-    /* The first trim forgets what was in use until now, the second empties the cache. */
-    weir_pool_trim();
-    weir_pool_trim();
-    weir_pool_get_stats(&pool);
-    weir_allocator_get_stats(&allocator);
-    return (leftovers){
-        .used_blocks = pool.used_blocks,
-        .allocations = allocator.live,
-        .messages = weir_leak_report(ignore_leak, NULL),
-        .descriptors = count_entries("/proc/self/fd"),
-        .threads = count_entries("/proc/self/task"),
-    };
-}
-
-static int is_more(const leftovers *now, const leftovers *before)
+static int is_more(const living *now, const living *before)
 {
     return now->used_blocks > before->used_blocks || now->allocations > before->allocations ||
            now->messages > before->messages || now->descriptors > before->descriptors ||
            now->threads > before->threads;
 }
 
-void leftovers_check(const leftovers *before)
+void leftovers_check(const living *before)
 {
-    leftovers now = leftovers_count();
+    living now = living_count();
     /* A joined thread stays in the list until the kernel has ended it. */
     for (int tries = 0; is_more(&now, before) && tries < 20; tries++) {
         usleep(1000);
-        now = leftovers_count();
+        now = living_count();
     }
     if (is_more(&now, before)) { /* the global executor's thread ends after an idle second */
         weir_executor_global_wait_idle(WEIR_SECONDS(5));
         usleep(20000);
-        now = leftovers_count();
+        now = living_count();
     }
     if (is_more(&now, before))
         (void)PRINT_LEAKS();

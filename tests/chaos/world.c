@@ -389,7 +389,7 @@ static void live(world *self)
 void world_run(uint64_t seed, const settings *how, const char *repeat)
 {
     world *self = calloc(1, sizeof *self);
-    leftovers before = leftovers_count();
+    living before = living_count();
     MUST(self != NULL, "chaos itself has no memory");
     self->seed = seed;
     self->settings = *how;

@@ -5,11 +5,11 @@
 #define WEIR_TESTS_EXEC_EXECUTORS_H
 
 #include "harness.h"
+#include "living.h"
 
 #include "base/list.h"
 #include "exec/executor.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -128,17 +128,6 @@ static inline void wait_for_passes(weir_executor *executor)
     weir_executor_wake(executor);
     WAIT_FOR_STEPPING(stats_of(executor).passes >= passes + 2,
                       (weir_executor_wake(executor), sched_yield()));
-}
-
-static inline size_t count_entries(const char *path)
-{
-    size_t count = 0;
-    DIR *dir = opendir(path);
-    assert_non_null(dir);
-    while (readdir(dir) != NULL)
-        count++;
-    closedir(dir);
-    return count;
 }
 
 /* Completes a promise of the current executor's in the middle of a task, and notes where the

@@ -549,6 +549,22 @@ static inline void close_owner(owner *self)
 
 /* Peers -------------------------------------------------------------------------------------- */
 
+/* A new pair, whose first end gets the descriptor and the slot of a file that was closed. The peer
+ * closes at once, so that EOF is all that there is to receive. */
+static inline void own_in_place_of(owner *self, int fd, uint32_t slot)
+{
+    int fds[2];
+    make_pair(fds);
+    if (fds[0] != fd) {
+        assert_int_equal(dup2(fds[0], fd), fd);
+        assert_int_equal(close(fds[0]), 0);
+    }
+    own(self, fd);
+    assert_int_equal(self->file.slot, slot);
+    receive_always(self);
+    assert_int_equal(close(fds[1]), 0);
+}
+
 /* A Unix pair: the first end belongs to the owner, the second is returned. */
 static inline int own_half_of_pair(owner *self)
 {

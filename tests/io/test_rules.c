@@ -535,24 +535,16 @@ static int own_victim(void)
     return own_half_of_pair(victim);
 }
 
-/* Closes a file, and attaches another one, which gets its descriptor's number and its place. */
+/* Closes a file, and attaches another one, which gets its descriptor and its slot. */
 static void replace_victim(void)
 {
-    int fds[2], fd = victim->file.fd;
+    int fd = victim->file.fd;
     uint32_t slot = victim->file.slot;
     victim_received = victim->received_length;
     disown(victim);
     memset(victim, 0xA5, sizeof *victim);
     free(victim);
-    make_pair(fds);
-    if (fds[0] != fd) {
-        assert_int_equal(dup2(fds[0], fd), fd);
-        assert_int_equal(close(fds[0]), 0);
-    }
-    own(heir, fd);
-    assert_int_equal(heir->file.slot, slot);
-    receive_always(heir);
-    assert_int_equal(close(fds[1]), 0); /* EOF, and nothing else, is there for the successor */
+    own_in_place_of(heir, fd, slot);
     is_replaced = true;
 }
 
