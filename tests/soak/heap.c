@@ -25,10 +25,15 @@ typedef struct heap_count {
 static heap_count unmapped; /* until the file is there, or for good when there is none */
 static heap_count *count = &unmapped;
 
+/* WEIR_SOAK_LEAK=N leaks every N-th block that is freed, to show that a leak is noticed. */
+static unsigned leak_every;
+static _Atomic(unsigned) frees;
+
 /* Before there is a second thread. */
 __attribute__((constructor)) static void map_count(void)
 {
-    const char *path = getenv("WEIR_SOAK_HEAP");
+    const char *path = getenv("WEIR_SOAK_HEAP"), *leak = getenv("WEIR_SOAK_LEAK");
+    leak_every = leak != NULL ? (unsigned)atoi(leak) : 0;
     int fd = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (fd < 0)
         return;
@@ -104,6 +109,8 @@ int posix_memalign(void **to, size_t alignment, size_t size)
 
 void free(void *block)
 {
+    if (leak_every > 0 && atomic_fetch_add(&frees, 1) % leak_every == 0)
+        return;
     given_back(block);
     __libc_free(block);
 }
