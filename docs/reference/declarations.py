@@ -16,7 +16,7 @@ class Declaration:
 
     @property
     def is_forward(self):
-        """An incomplete type: the struct may be declared elsewhere."""
+        """An incomplete type: another header may define the struct."""
         return self.kind == "type" and bool(re.fullmatch(rf"(struct|union|enum) {self.name} {self.name}", self.signature))
 
     def complete(self):
@@ -25,7 +25,7 @@ class Declaration:
             self.kind, self.signature = self.signature.split()[0], self.name
 
     def is_in(self, code):
-        """Whether it is what a statement of a header declares."""
+        """Whether a statement of a header declares it."""
         name = re.escape(self.name)
         patterns = {"function": rf"^(?!#)[^{{(]*\b{name}\s*\(", "macro": rf"^\s*#\s*define {name}\b",
                     "type": rf"^typedef\b.*(\b{name};|\(\*{name}\))", "var": rf"\bextern\b.*\b{name}\b.*;",

@@ -170,8 +170,8 @@ WEIR_API void weir_channel_read(weir_channel *channel);
 
 /** Queues a message, which it takes; it is sent with the next flush. NULL is a message whose
  * allocation failed, and fails the write with -ENOMEM. WEIR_ELIMIT when more than
- * max_outbound_bytes would be queued, or are on their way to the loop already. A write that fails
- * without a promise raises on_error and closes a stream. The meaning of a failure stands above. */
+ * max_outbound_bytes would be queued, or wait in the loop's inbox already. A write that fails
+ * without a promise raises on_error and closes a stream. See above for the meaning of a failure. */
 WEIR_API void weir_channel_write(weir_channel *channel, weir_msg *msg, weir_promise *promise);
 WEIR_API void weir_channel_flush(weir_channel *channel);
 WEIR_API void weir_channel_write_and_flush(weir_channel *channel, weir_msg *msg,
@@ -391,8 +391,8 @@ typedef struct weir_attr_value {
 
 /* Events that weir fires itself -------------------------------------------------------------- */
 
-/** The other side sends no more, with allow_half_closure: constant, compared by address. Handlers
- * that are added later ask weir_ctx_is_input_closed. */
+/** The peer has closed its output (EOF), with allow_half_closure: constant, compare by address. A
+ * handler that is added later calls weir_ctx_is_input_closed. */
 WEIR_API extern weir_msg weir_event_input_closed;
 
 /** What comes from now on is said in another way than what came before: a handler nearer to the

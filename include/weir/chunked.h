@@ -96,9 +96,10 @@ WEIR_API weir_pulled weir_chunked_fail(weir_chunked *input, int code);
  *
  * What is written behind an input waits for it, at most max_outbound_bytes of it (WEIR_ELIMIT), and
  * so does a shutdown. The promise of the input's write is completed with the last of its buffers,
- * and can be cancelled until it is asked for the first. When the input fails, what was passed on is
- * sent, the promise has its code (without one on_error), all that waits behind it fails with
- * WEIR_ECLOSED, and the channel is closed: the other side would take what follows for the rest.
+ * and can be cancelled until it is asked for the first. When the input fails, the buffers before
+ * are sent, the promise fails with the input's code (without a promise, on_error is raised), later
+ * writes fail with WEIR_ECLOSED, and the channel closes: the peer would take later bytes for the
+ * missing ones.
  * When a handler or the channel rejects one of its buffers, the channel is closed as well, promise
  * or not: the error is raised, and the promise fails (see weir_ctx_write_piece).
  * What waits when the channel is closed fails with WEIR_ECLOSED, when the handler is removed with

@@ -100,7 +100,7 @@ typedef struct weir_compression {
  * The promise of a write is completed with the flush that carries the last of its bytes; from the
  * write on it cannot be cancelled. What is written but not a buffer is refused with -EOPNOTSUPP:
  * for files there is weir_file_bytes_handler. Without memory, and when a compressed buffer is
- * rejected, the channel is closed, because the peer cannot decompress what follows.
+ * rejected, the channel is closed, because the peer could not decompress later output.
  */
 extern WEIR_API const weir_handler_type weir_compression_encoder;
 

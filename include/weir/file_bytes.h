@@ -16,11 +16,11 @@ WEIR_BEGIN_DECLS
  *
  * What is written behind a file waits for it, at most max_outbound_bytes of it (WEIR_ELIMIT), and
  * so does a shutdown. The promise of the file's write is completed with the last of its buffers.
- * When it cannot be read, or is shorter than it said (WEIR_EOF), the write fails and the channel is
- * closed: the other side would wait for the rest. So it is when one of the buffers is rejected
- * (see weir_ctx_write_piece). on_progress of the region is not called. What
- * waits when the handler is removed fails with -ECANCELED. It is a weir_chunked_handler besides
- * (<weir/chunked.h>), so one of the two is enough.
+ * If the file cannot be read, is shorter than the region (WEIR_EOF), or one of the buffers is
+ * rejected (see weir_ctx_write_piece), the write fails and the channel closes: the peer would wait
+ * for the missing bytes. on_progress of the region is not called. Writes that are pending when the
+ * handler is removed fail with -ECANCELED. The handler also sends chunked inputs
+ * (<weir/chunked.h>), so one of the two handlers is enough.
  *
  * A slow disk does not stall the loop: bytes in the page cache are read at once, others on a thread
  * in the background (32 at most, for the process), one buffer ahead. A close does not wait for such

@@ -104,11 +104,10 @@ WEIR_API void weir_server_close(weir_server *server, weir_promise *promise);
 
 /** Closes the listeners, waits until the connections have ended by themselves, and closes those
  * that have not within `timeout_ms` (0: at once, negative: never). The promise (may be NULL)
- * succeeds when the last is closed and its handlers are removed (see weir_channel_closed). One that
- * somebody has taken to a loop which is not the workers', or off its loop, is waited for, but
- * cannot be closed: a second after `timeout_ms` (or when the workers have ended) the drain ends
- * without it, and the promise fails with -ETIMEDOUT. So it does when the workers have ended before
- * a handler on another executor was removed. */
+ * succeeds when the last connection is closed and its handlers are removed (see
+ * weir_channel_closed). A connection that was moved to a loop of another group, or deregistered, is
+ * waited for but not closed: a second after `timeout_ms` the promise fails with -ETIMEDOUT. It also
+ * fails so if the workers terminate before all handlers on other executors are removed. */
 WEIR_API void weir_server_drain(weir_server *server, int64_t timeout_ms, weir_promise *promise);
 
 /** Complete when the listeners are closed, and what was to be drained is: borrowed. */

@@ -199,7 +199,7 @@ WEIR_API void weir_sim_trace(weir_sim *sim, const weir_sim_host *host, const cha
 /** What is kept of the trace, one line for each step: borrowed until something happens. */
 WEIR_API const char *weir_sim_get_trace(const weir_sim *sim);
 
-/** What happened in the simulation. */
+/** Counters of a simulation. */
 typedef struct weir_sim_stats {
     uint64_t steps; /* turns of loops */
     uint64_t connects, accepts, refused, resets, timeouts, cuts;

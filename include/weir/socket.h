@@ -27,7 +27,7 @@ WEIR_BEGIN_DECLS
  * and leave nothing.
  */
 
-/** What kind of channel a socket becomes. */
+/** The kind of channel that a socket becomes. */
 typedef enum weir_socket_kind {
     WEIR_SOCKET_STREAM,   /* TCP, a Unix stream, or local: bytes in order */
     WEIR_SOCKET_LISTENER, /* accepts such streams; its handlers read <weir/accepted.h> */

@@ -53,16 +53,16 @@ typedef struct weir_tls {
  * weir_file_bytes_handler). They wait for a flush, and small ones of one flush share a record.
  * A promise is completed when the last byte of its write was sent, encrypted; it can be cancelled
  * until the flush. Records that were encrypted together, up to 48 KiB, are sent as one buffer, and
- * their promises fail together (see <weir/channel.h>). max_outbound_bytes counts what is queued
- * encrypted, so it refuses a write (WEIR_ELIMIT) that would be too much with what encryption adds,
- * at most 2 % and a few bytes; nothing of it is encrypted then. When a handler nearer to the head
- * refuses what is encrypted, or others have filled the queue meanwhile, the connection ends with
- * that error: the other side could not decrypt what comes behind the gap. Behind what was written
- * with a promise such a handler gets an empty buffer, which has that promise. A shutdown sends
- * close_notify, which says that this is really the end, and FIN. A close does that, too, and waits
- * for the other side's close_notify, at most for close_ms, before the connection goes. When its
- * loop ends nobody waits for that, and of a handler with a group of its own close_notify comes too
- * late.
+ * their promises fail together (see <weir/channel.h>). max_outbound_bytes counts encrypted bytes:
+ * a write that exceeds it with the overhead of encryption (2 % and a few bytes) fails with
+ * WEIR_ELIMIT, and none of it is encrypted. If a handler nearer to the head or the queue rejects an
+ * encrypted buffer, the connection closes with that error: the peer could not decrypt the next
+ * record. After the records of a write with a promise, handlers nearer to the head get an empty
+ * buffer, which has that promise.
+ *
+ * A shutdown sends close_notify and FIN. A close does, too, and waits up to close_ms for the peer's
+ * close_notify before the channel closes; not when the loop shuts down, and an offloaded handler
+ * sends close_notify too late then.
  *
  * Without auto_read the handshake reads by itself, and then no more than was asked for (whoever
  * turns it off in the middle of a handshake, behind on_active, asks once); but bytes

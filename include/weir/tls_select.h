@@ -50,14 +50,14 @@ typedef struct weir_tls_sni {
 
 /**
  * Reads the ClientHello, in however many pieces and records it comes, finds the context for the
- * name in it, and puts a weir_tls_handler in its own place. Only then the handlers behind hear
- * that the channel is active; what is written before is refused with -ENOTCONN. A trailing dot is
- * removed from the name before it is looked up. A client that sends an address instead of a name
- * (RFC 6066 forbids it) gets the same context as one that names no host. What is no ClientHello, or
- * none that can be understood, is refused with an alert and never goes to any context. Without
- * auto_read it reads by itself until the ClientHello is there. The argument is a weir_tls_sni; the
- * add copies it before it returns, and `arg` of choose must outlive the channel. handshake_ms
- * counts from here, and an answer that comes behind it is not used.
+ * name in it, and puts a weir_tls_handler in its own place. Only then on_active
+ * is fired for the handlers after it; earlier writes fail with -ENOTCONN. A trailing dot is removed
+ * from the name before it is looked up. A client that sends an address instead of a name (RFC 6066
+ * forbids it) gets the same context as one that names no host. A malformed ClientHello, or a name
+ * that is no host name, is rejected with an alert before any context is chosen. Without auto_read
+ * the handler reads by itself until the ClientHello is complete. The argument is a weir_tls_sni;
+ * the add copies it before it returns, and `arg` of choose must outlive the channel. handshake_ms
+ * starts here; a context that is chosen later is not used.
  * On the channel's loop only, as the next but one.
  */
 extern WEIR_API const weir_handler_type weir_tls_sni_handler;
@@ -89,12 +89,11 @@ extern WEIR_API const weir_handler_type weir_tls_protocol_handler;
 
 /** Plain and TLS on one port, for the time of a transition: if the first byte is that of a
  * handshake, a weir_tls_handler takes this one's place, else everything passes as it is. Only then
- * the handlers behind hear that the channel is active, so a server that speaks first waits until
- * the client has spoken; writes before are refused with -ENOTCONN. Without auto_read it reads by
- * itself until it knows. Who says nothing for handshake_ms (0: 10 s; WEIR_OFF: he may) is refused
- * with -ETIMEDOUT, and what is left of that time is for the handshake. The argument is a weir_tls;
- * the add copies it before it returns. Who must not be read must not be let in without TLS: look
- * for a session before anything secret is said. */
+ * on_active is fired for the handlers after it, so a server that speaks first waits for the client;
+ * earlier writes fail with -ENOTCONN. Without auto_read it reads by itself until it has decided. A
+ * client that sends nothing for handshake_ms (0: 10 s; WEIR_OFF: no limit) is closed with
+ * -ETIMEDOUT; the handshake has the remaining time. The argument is a weir_tls; the add copies it
+ * before it returns. Handlers must check for a weir_tls_session before they send secrets. */
 extern WEIR_API const weir_handler_type weir_tls_optional_handler;
 
 WEIR_END_DECLS

@@ -82,9 +82,9 @@ WEIR_API weir_shaper *weir_channel_shaper(weir_channel *channel);
 /**
  * Shapes the traffic of a channel. Add it with a weir_traffic as the argument, which is copied,
  * next to the head, where there are bytes: a message counts as its weir_msg_size, and a file as its
- * length (weir_file_bytes_handler behind it makes buffers of files, which go one by one). One with
- * limits out of range cannot be added, nor one on an executor of its own. There is a timer only
- * while something waits.
+ * length (weir_file_bytes_handler, added after it, sends files as buffers instead). An add fails if
+ * a limit is out of range or the handler has an executor of its own. A timer runs only while
+ * messages wait.
  *
  * Reading: what was read is passed on, and when it was too much the channel stops reading until it
  * is allowed; the kernel then makes the other side wait. auto_read stays as it is. That the other

@@ -53,7 +53,7 @@ static void leave(weir_ares_lookup *self)
         begin_next(names);
 }
 
-/* Completes what is left. Not from within a call of c-ares. */
+/* Completes the promises that are pending. Not inside a call of c-ares. */
 void weir__ares_lookup_conclude(weir_ares_lookup *self, int code)
 {
     if (atomic_exchange_explicit(&self->is_concluded, true, memory_order_acq_rel))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the c-ares lookups of a group share, and the sockets of one. */
+/* The state that c-ares lookups of a group share, and the sockets of one lookup. */
 #ifndef WEIR_BOOTSTRAP_CARES_H
 #define WEIR_BOOTSTRAP_CARES_H
 
@@ -23,7 +23,7 @@ typedef struct weir_names {
     uint16_t port;  /* 0: 53 */
     int timeout_ms; /* of the first try; each further one has twice as long */
 
-    pthread_mutex_t lock;     /* of the rest */
+    pthread_mutex_t lock;     /* of the fields below */
     weir_name_config *config; /* as it was read last; NULL before the first lookup */
     weir_name_cache cache;    /* of answers that servers gave under this configuration */
     size_t running;
@@ -75,7 +75,7 @@ typedef struct weir_ares_question {
  *   start            any thread: answers from the hosts file or the cache, or posts
  *   begin            on the loop: takes its place among those that run, or waits for one
  *   run              opens a channel, and asks for the first name
- *   proceed          after every call of c-ares: passes on what is there, asks for the next name
+ *   proceed          after every call of c-ares: passes answers on, asks for the next name
  *   conclude         completes the promises, closes the channel
  *
  * Each lookup has a channel of its own, so c-ares reads resolv.conf for each, every question comes

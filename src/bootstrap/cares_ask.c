@@ -46,11 +46,11 @@ static int pass_family(weir_ares_lookup *self, int family, weir_promise *promise
     return weir__ares_pass(&self->questions[family].found, &none, self->port, promise);
 }
 
-/* Everything is there: passes on what was not before. */
+/* Both answers are there: passes on those that were not passed before. */
 static void pass_rest(weir_ares_lookup *self)
 {
     const weir_ares_question *questions = self->questions;
-    int code = WEIR_ENONAME; /* for the rest, if there is none */
+    int code = WEIR_ENONAME; /* if there are no more addresses */
     if (self->passed == WEIR__NO_FAMILY)
         code = weir__ares_pass(&questions[WEIR__IPV6].found, &questions[WEIR__IPV4].found,
                                self->port, self->promise);

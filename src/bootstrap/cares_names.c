@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the c-ares lookups of a group share: the cache and the configuration. */
+/* The cache and the configuration that the c-ares lookups of a group share. */
 #include "bootstrap/cares.h"
 
 #include "base/alloc.h"

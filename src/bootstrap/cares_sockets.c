@@ -67,7 +67,7 @@ static void on_stopped(weir_watch *watch, int code)
         end(self);
 }
 
-/* What c-ares calls ------------------------------------------------------------------------------
+/* Socket functions for c-ares -------------------------------------------------------------------
  */
 
 static ares_socket_t open_socket(int family, int type, int protocol, void *arg)

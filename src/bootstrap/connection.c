@@ -310,8 +310,8 @@ static void begin_finish(step *finished)
     }
 }
 
-/* Whether what this thread has asked the channel for, a close perhaps, may not have been done yet.
- * What is taken from the inbox is done before the flag goes. */
+/* Whether calls of this thread on the channel, a close perhaps, may still be pending. The loop
+ * performs the calls it takes from the inbox before it clears the flag. */
 static bool has_calls(weir_channel *channel)
 {
     return atomic_load_explicit(&channel->inbox, memory_order_seq_cst) != NULL ||
@@ -346,7 +346,7 @@ static void on_check_settled(weir_home *home, weir_call *call)
     end_check(WEIR_CONTAINER(call, weir_connection, returned), 0);
 }
 
-/* What the check has asked the channel for is done first. */
+/* The calls that the check made on the channel are performed first. */
 static void on_checked(weir_listener *listener, weir_future *future)
 {
     weir_connection *self = WEIR_CONTAINER(listener, weir_connection, on_checked);

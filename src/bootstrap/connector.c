@@ -43,7 +43,7 @@ typedef struct connector {
 
     weir_channel *channel; /* of the one that has won */
     bool is_asking;        /* for the addresses */
-    bool is_asking_more;   /* for the rest of them */
+    bool is_asking_more;   /* for further addresses */
     bool is_entering;      /* the channel comes to the loop, and is told so */
     bool is_concluded;
     bool is_told;

@@ -22,7 +22,7 @@ typedef struct lookup {
     char host[];
 } lookup;
 
-/* What an answer other than 0 means; `system_error` is errno as it was then. */
+/* The code for a result of getaddrinfo other than 0; `system_error` is errno after the call. */
 static int code_of(int answer, int system_error)
 {
     switch (answer) {
@@ -42,8 +42,7 @@ static int code_of(int answer, int system_error)
 /*
  * One kind of socket, for else each address comes once for every kind. Without AI_ADDRCONFIG, which
  * does not count loopback: where only one family has an interface it would hide half of localhost.
- * What it saves, tries that are bound to fail, the order does as well: getaddrinfo puts addresses
- * without a route last (RFC 6724, rule 1).
+ * It is not needed: getaddrinfo sorts addresses without a route last (RFC 6724, rule 1).
  */
 static int ask(const lookup *self, weir_addresses **found)
 {

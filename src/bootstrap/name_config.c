@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A descriptor and what it is; 0 and all 0 for a file that is not there; or a negative code. */
+/* Opens a file and reads its status: 0, with an empty status if the file does not exist; or a
+ * negative code. */
 static int open_file(weir_sys *sys, const char *path, int *fd, struct stat *facts)
 {
     memset(facts, 0, sizeof *facts);

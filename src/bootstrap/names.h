@@ -31,8 +31,8 @@ int weir__getaddrinfo_start(const weir_name_query *query);
 int weir__cares_start(const weir_name_query *query);
 
 /* Whether the lookup has a loop with a thread, the kernel's sockets and time, and room for several
- * descriptors: what c-ares needs. Everything else, manual groups and simulated networks among it,
- * asks getaddrinfo of its own system. */
+ * descriptors, as c-ares needs. Other lookups, such as those of manual groups and simulated
+ * networks, use getaddrinfo of their own weir_sys. */
 bool weir__cares_serves(const weir_name_query *query);
 
 /* weir_resolve with the query's `rest`. */

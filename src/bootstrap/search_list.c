@@ -29,7 +29,7 @@ static bool next_word(span *rest, span *word)
     return word->start < word->end;
 }
 
-/* Whether a line begins with the keyword and a blank: then the rest is what follows. */
+/* Whether a line begins with the keyword and a blank; removes both from the line. */
 static bool has_keyword(span *line, const char *keyword)
 {
     size_t length = strlen(keyword);

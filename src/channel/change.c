@@ -186,8 +186,8 @@ static int finish_change(weir_channel *channel, weir_ctx *coming, weir_ctx *leav
     return code;
 }
 
-/* Its caller has been told that it is added, so `removed` follows. It is linked for that: who sends
- * something back from another executor finds its way. */
+/* The add has returned 0, so `removed` must run. The context is linked for that, because events
+ * that come back from another executor continue from it. */
 static void discard(weir_channel *channel, weir_ctx *coming, const weir_error *error)
 {
     weir__channel_lock(channel);

@@ -234,8 +234,8 @@ static bool has_ended_loop(const weir_channel *channel)
     return loop != NULL && weir_executor_get_state(&loop->base) == WEIR_EXECUTOR_TERMINATED;
 }
 
-/* On a loop that has ended nothing is under way, and whoever performs the last calls, its own
- * thread as well, must not leave anything to be done when another may have taken over. */
+/* Once the loop has terminated, any thread may perform the channel's calls: a notice runs at once,
+ * because another thread may own the channel later. */
 void weir__channel_queue_notice(weir_channel *channel, weir_notice *notice)
 {
     if (weir__channel_is_mine(channel) && !has_ended_loop(channel))

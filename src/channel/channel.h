@@ -89,19 +89,19 @@ struct weir_channel {
     bool is_news_queued, is_writability_queued;
     bool is_told_unwritable;
     _Atomic(bool) is_auto_read, allows_half_closure, pauses_when_unwritable;
-    bool is_read_wanted;           /* somebody asked for a batch that has not begun */
-    bool is_reading;               /* the transport was told to read */
+    bool is_read_wanted;           /* a read was requested, and its batch has not begun */
+    bool is_reading;               /* start_reading was called last, not stop_reading */
     bool is_in_batch : 1;          /* between the first read and its end */
-    bool is_batch_open : 1;        /* the same, also when nobody wants to read any more */
+    bool is_batch_open : 1;        /* the same, also after reading was stopped */
     bool is_output_lent : 1;       /* a relay sends: shutting down waits for its end */
     bool is_leaving : 1;           /* deregistration is under way */
     bool is_settling : 1;          /* its handlers are being told that they have come */
     bool is_flushing : 1;          /* the transport is at it, and must not be taken from its loop */
     bool has_stopped : 1;          /* reading, since a guard has looked */
     bool is_telling_loss : 1;      /* of a write, right now */
-    _Atomic(bool) is_input_ended;  /* the other side sends no more: others read it */
+    _Atomic(bool) is_input_ended;  /* EOF, or a read error; other threads read it */
     _Atomic(bool) is_output_ended; /* no more writes; others read it, too */
-    bool is_output_shut;           /* and the other side was told */
+    bool is_output_shut;           /* the transport's shutdown was called */
     _Atomic(bool) is_abandoned;    /* its loop has not waited for handlers on other executors */
     _Atomic(uint8_t) pauses;       /* why it does not read: others write it, too */
     _Atomic(bool) is_inbox_full;   /* others have posted writes above the high mark */
@@ -153,8 +153,7 @@ static inline bool weir__channel_is_closing(const weir_channel *channel)
     return weir__lifecycle_state(&channel->life) >= WEIR_CHANNEL_CLOSING;
 }
 
-/* Notes that somebody has asked for a shutdown or close, which may wait in a handler. Any thread.
- */
+/* Records that a shutdown or close was requested, which a handler may delay. Any thread. */
 static inline void weir__channel_note_end(weir_channel *channel)
 {
     atomic_store_explicit(&channel->is_end_requested, true, memory_order_relaxed);
@@ -248,9 +247,8 @@ void weir__channel_weigh(weir_channel *channel);
 /* Others have set a reason against writing, or taken it back. */
 void weir__channel_weigh_anew(weir_channel *channel);
 
-/* What other threads have posted is in the queue, or has failed: who saw too much of it is
- * notified.
- */
+/* The posted writes of other threads are queued or have failed: notifies a thread that found the
+ * channel unwritable because of them. */
 void weir__channel_inbox_emptied(weir_channel *channel);
 
 /* How many bytes were sent; on the loop, those of a message that is on its way included. */
@@ -269,7 +267,7 @@ void weir__channel_describe(const weir_channel *channel, const weir_stack *stack
                             weir_subject *subject);
 
 /* A task of the channel's begins, and ends: the loop's callbacks are about the channel meanwhile,
- * which must stay. They may be nested: the second is given what the first returned. */
+ * which must stay. Pairs may be nested: end_visit takes the result of begin_visit. */
 const weir_resident *weir__channel_begin_visit(const weir_channel *channel);
 void weir__channel_end_visit(const weir_resident *before);
 

@@ -132,7 +132,7 @@ static void tell_switch(weir_ctx *ctx)
         weir__event_pass(ctx, &event);
 }
 
-/* What is sent to it comes after its `added`, so it can have events from now on. */
+/* The executor runs `added` before events that are posted later, so the mask can be set now. */
 static void add_elsewhere(weir_ctx *ctx)
 {
     ctx->state = WEIR_CTX_LIVE;
@@ -309,7 +309,7 @@ void weir__ctx_remove(weir_ctx *ctx)
     ctx->state = WEIR_CTX_REMOVED;
     free_later(ctx);
     if (ctx->is_elsewhere) {
-        /* Events are sent there until none is on its way, so that none overtakes. */
+        /* Events are posted there until none is in flight, so that none overtakes another. */
         weir__lane_send(ctx, &event);
     } else {
         ctx->mask = 0;

@@ -34,7 +34,7 @@ struct weir_ctx {
     bool is_listed;       /* can be found: under the lock */
     uint32_t serial;      /* no other handler of the channel has it */
     bool owns_name;       /* it was renamed */
-    bool is_heir : 1;     /* of a switch: those behind it know of that */
+    bool is_heir : 1;     /* of a switch: the handlers after it know of it */
     bool is_resting : 1;  /* removed, and the turn in which that was is over */
     bool in_error;        /* its executor's: on_error is running */
     _Atomic(uint8_t) eof; /* of WEIR__EOF_*; an offloaded handler reads it, too */
@@ -88,14 +88,14 @@ void weir__ctx_copy_name(const weir_ctx *ctx, char *to, size_t size);
  * One on another executor is added later: 0. On the loop, as all of these. */
 int weir__ctx_call_added(weir_ctx *ctx, weir_error *error);
 
-/* The same for one whose add has returned 0 to its caller: nobody would notice that it is missing,
- * so a failure without a promise closes the channel. */
+/* The same for an add that has returned 0 already: a failure without a promise closes the channel.
+ */
 void weir__ctx_call_added_late(weir_ctx *ctx);
 
 /* The `added` of one on another executor has run there, and failed unless `error` is NULL. */
 void weir__ctx_added_elsewhere(weir_ctx *ctx, const weir_error *error);
 
-/* Whether somebody is notified of how its adding went; and fails it, if there is one. */
+/* Whether the add has a promise; and fails that, if there is one. */
 bool weir__ctx_has_promise(weir_ctx *ctx);
 bool weir__ctx_fail_promise(weir_ctx *ctx, int code);
 

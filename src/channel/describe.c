@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Describes what a channel is doing, for the watchdog. */
+/* Names the handler and callback that a channel runs, for the watchdog. */
 #include "channel/channel.h"
 
 /* The name of the callback that is this function; NULL: none of them is. */

@@ -392,7 +392,7 @@ void weir_ctx_refuse_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise, 
     if (promise != NULL || code == WEIR_ECLOSED || !weir_channel_is_open(ctx->channel))
         return;
     if (ctx->is_elsewhere) {
-        weir__channel_lose(ctx->channel, code); /* which overtakes what it has passed on since */
+        weir__channel_lose(ctx->channel, code); /* before events that it has passed on since */
     } else {
         /* First, so that no handler answers the error with bytes that follow the gap. */
         weir_ctx_close(ctx, NULL);

@@ -13,7 +13,7 @@
  * Calls wait in a stack that any thread pushes to. One task, which is part of the channel, takes
  * them to the loop, so the order of each caller's calls holds also when the channel moves.
  *
- * `is_inbox_posted` is a baton: whoever sets it performs the calls, or passes it on with the task.
+ * `is_inbox_posted` is a baton: the thread that sets it performs the calls, or posts the task.
  * While it is set the channel is kept alive. A channel is handed to another loop by the holder of
  * the baton alone, on the loop it comes from: if the new loop refuses the task, the channel is
  * still here, and closes here. Once a channel is on no loop, because its loop has terminated or it

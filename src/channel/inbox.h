@@ -15,7 +15,7 @@ enum {
     WEIR__MISSED_CLOSE = 4,
     WEIR__MISSED_WEIGH = 8,    /* reasons against writing have changed */
     WEIR__MISSED_MESSAGE = 16, /* because of the channel's `lost` */
-    WEIR__MISSED_OTHER = 32,   /* which nobody can make up for */
+    WEIR__MISSED_OTHER = 32,   /* cannot be repeated later */
     WEIR__MISSED_PAUSE = 64,   /* reasons against reading have changed */
     WEIR__MISSED_SEND = 128, /* something has come back, or can go on: see weir__channel_send_on */
 };

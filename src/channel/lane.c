@@ -301,7 +301,7 @@ static void call_handler(weir_ctx *ctx, weir_parcel *parcel)
             break;
         }
         if (parcel->event.kind == WEIR_EV_READ && lane->is_losing) {
-            parcel->code = WEIR_ECLOSED; /* it must not follow what was lost */
+            parcel->code = WEIR_ECLOSED; /* no message follows a lost one */
             break;
         }
         /* What it has no callback for was carried all the same, so that it keeps its place; and

@@ -15,7 +15,7 @@ typedef struct weir_parcel {
     bool goes_on; /* when it is back, the event goes on from the handler's place */
 } weir_parcel;
 
-/* What the event borrows is copied behind the parcel. */
+/* Memory after the parcel for copies of the event's error and addresses. */
 static inline void *weir__parcel_room(weir_parcel *parcel)
 {
     return parcel + 1;

@@ -77,8 +77,8 @@ static void run_call(weir_home *home, weir_call *call)
     tell(weir__channel_at(home));
 }
 
-/* Behind the listeners of what was completed until now. Without a loop, handlers that are removed
- * on other executors come back on any thread: the inbox keeps them apart from this. */
+/* Fires lifecycle events after the listeners of promises that are complete by now. Without a loop,
+ * removed handlers of other executors return on any thread: the inbox serialises both. */
 void weir__channel_queue_news(weir_channel *channel)
 {
     if (channel->is_news_queued)

@@ -60,8 +60,8 @@ weir_msg *weir__outbound_current(weir_outbound *queue, weir_spare *spare);
 weir_msg *weir__outbound_at(weir_outbound *queue, weir_spare *spare, unsigned n);
 
 /* The bytes of flushed buffers from the front, in at most `max` pieces: how many there are. Stops
- * before what is not a buffer. What it names cannot be cancelled any more. WEIR_EBOUNDS when bytes
- * of the first one are gone, which nothing may follow. */
+ * before a message of another type. Gathered messages cannot be cancelled any more. WEIR_EBOUNDS
+ * when bytes of the first one are gone: no later message may be sent. */
 int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max);
 
 /* Where the bytes are, if one flushed buffer in one piece is all there is, which then cannot be
@@ -95,7 +95,7 @@ void weir__outbound_remove(weir_outbound *queue, weir_spare *spare, int code);
 weir_msg *weir__outbound_take(weir_outbound *queue, weir_spare *spare);
 
 /* Fails every message, in order, and sends no other: a destructor that flushes or closes the
- * channel must not send what follows a lost message. True if one of them had no promise. */
+ * channel must not send the messages after a lost one. True if one of them had no promise. */
 bool weir__outbound_fail(weir_outbound *queue, weir_spare *spare, int code);
 
 static inline bool weir__outbound_has_flushed(const weir_outbound *queue)

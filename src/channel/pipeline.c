@@ -67,8 +67,8 @@ bool weir__pipeline_forget_arriving(weir_pipeline *pipeline, const weir_ctx *ctx
     return true;
 }
 
-/* The channel is closed, so no more can be announced. Those on their way are linked, for every
- * handler that was added is removed; run_change finds them gone. Under the lock. */
+/* Links the handlers whose adds are still in the inbox, so that they are removed with the others;
+ * run_change finds them gone. The channel is closed: no further add is accepted. Under the lock. */
 static void link_arriving(weir_pipeline *pipeline)
 {
     while (pipeline->arriving != NULL) {

@@ -21,10 +21,10 @@ void weir__pipeline_call_added(weir_pipeline *pipeline);
 /* Links a context after `prev`. On the loop, under the lock. */
 void weir__pipeline_link(weir_ctx *prev, weir_ctx *ctx);
 
-/* Takes a context off the list of those on their way; false if it is not on it. Under the lock. */
+/* Takes a context off the list of pending adds; false if it is not on it. Under the lock. */
 bool weir__pipeline_forget_arriving(weir_pipeline *pipeline, const weir_ctx *ctx);
 
-/* Removes all handlers, from the tail to the head, those on their way included. */
+/* Removes all handlers, from the tail to the head, pending adds included. */
 void weir__pipeline_remove_all(weir_pipeline *pipeline);
 
 /* Frees what is left, when the channel goes. */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct proxy_sender {
-    weir_buf *header; /* NULL: it is on its way */
+    weir_buf *header; /* NULL: it was written */
 } proxy_sender;
 
 static void send_first(weir_ctx *ctx)
@@ -57,8 +57,7 @@ static void sender_on_active(weir_ctx *ctx)
     weir_ctx_fire_active(ctx);
 }
 
-/* What is written before the channel is active waits for that, but its place in the line is taken.
- */
+/* The header goes first, also before writes that are made before the channel is active. */
 static void sender_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
 {
     send_first(ctx);

@@ -24,7 +24,7 @@ typedef struct weir_stack {
     int count;
 } weir_stack;
 
-/* What the present callback of an executor is about, as far as is known: for the watchdog. */
+/* The channel, handler and callback that an executor runs, as far as known: for the watchdog. */
 typedef struct weir_subject {
     uint64_t channel;     /* its id; 0: none */
     int fd;               /* of a descriptor that is no channel's; -1: none */
@@ -59,13 +59,13 @@ typedef struct weir_executor_type {
     bool (*wait)(weir_executor *executor, int64_t timeout_ns);
 
     /* Ends a wait that is going on or about to begin. 0, or a negative code when there is no thread
-     * and none can be started; then none is, by anybody, until wake_failed is called: whoever wakes
-     * is alone with the queues so long. NULL for a kind that always has one. Any thread. */
+     * and none can be started; then no thread starts one until wake_failed is called: the caller of
+     * wake owns the queues until then. NULL for a kind that always has one. Any thread. */
     int (*wake)(weir_executor *executor);
     void (*wake_failed)(weir_executor *executor);
 
-    /* Fills in what its present callback is about. In a signal handler on its own thread, at any
-     * moment: it only reads, and takes no lock. NULL: never known. */
+    /* Describes the callback that runs now. Called in a signal handler on the executor's thread: it
+     * only reads, and takes no lock. NULL: never known. */
     void (*describe)(const weir_executor *executor, const weir_stack *stack, weir_subject *subject);
 
     /* What becomes readable when a manual one is woken: a descriptor to poll. NULL: none. */

@@ -242,10 +242,10 @@ static bool give_up_state(weir_executor *executor)
 }
 
 /*
- * Ends the use of an idle executor's thread: true, and then the thread has nothing left to do, and
- * the next post starts another. Awake, the executor is woken by nobody but threads that found it
- * asleep before, and those are waited for. The decision comes first, and nothing fails after it;
- * whoever starts the next thread waits for the lock.
+ * Ends the thread of an idle executor: true, and then the next post starts another. While the
+ * executor is awake only threads that found it asleep before can wake it, and those are waited for.
+ * The decision comes first, and nothing fails after it; the start of the next thread waits for the
+ * lock.
  */
 static bool retire(weir_executor *executor)
 {
@@ -317,7 +317,7 @@ static void run_foreign_thread(void *arg)
 
 static int launch(weir_executor *executor)
 {
-    /* The thread before may still close what it used: see retire. */
+    /* The previous thread may still close its backend: see retire. */
     pthread_mutex_lock(&executor->end_lock);
     pthread_mutex_unlock(&executor->end_lock);
     int code = executor->type->open != NULL ? executor->type->open(executor) : 0;
@@ -344,7 +344,7 @@ static int launch(weir_executor *executor)
 }
 
 /* Terminates an executor that never had a thread. The caller's thread acts as the executor's, so
- * that what is dropped finds itself on the thread it was promised. */
+ * that `dropped` callbacks run on the executor's current thread. */
 static void terminate_without_thread(weir_executor *executor)
 {
     weir_executor *outer = weir__executor_set_current(executor);

@@ -25,7 +25,7 @@ void weir__notice_queue(weir_notice *notice);
 void weir__notices_run_all(void);
 
 /* Begins an empty queue for callbacks that run inside one of another executor's, whose listeners
- * have to wait until it returns; and runs what is left in it, then continues with the outer one. */
+ * have to wait until it returns; and runs its remaining notices, then restores the outer queue. */
 weir_notices weir__notices_enter(void);
 void weir__notices_leave(weir_notices outer);
 

@@ -16,8 +16,8 @@ void weir__executor_release(weir_executor *executor);
  * A task can run, and the user's program free the group, before the post that brought the task has
  * returned on its own thread. So a thread names the executor here while it posts to it, and the
  * last release of an executor waits until no thread names it. Naming it costs two plain stores;
- * they need no fence, because whoever frees the group after the task has run sees what came before
- * the push.
+ * they need no fence, because a thread that frees the group after the task has run sees all stores
+ * before the push.
  */
 typedef struct weir_poster {
     _Atomic(weir_executor *) executor; /* NULL: none */
@@ -31,8 +31,8 @@ extern _Thread_local weir_poster weir__poster __attribute__((tls_model("initial-
 /* Has other threads see this one's record; false without memory. */
 bool weir__poster_list(void);
 
-/* A post that is under way: what the thread named before, for a post may call the user, who posts;
- * or the executor, if it is retained instead, because the record could not be listed. */
+/* A post in progress: the executor that the thread named before, because a post may call user code
+ * that posts; or this executor, retained, if the record could not be listed. */
 typedef struct weir_posting {
     weir_executor *outer, *retained;
 } weir_posting;

@@ -41,7 +41,7 @@ static struct sigaction handler_before;
 static struct {
     _Atomic(bool) is_wanted;
     uint64_t progress;  /* of the executor, when it was found blocked */
-    _Atomic(int) count; /* carries the rest over: not every checker knows the semaphore */
+    _Atomic(int) count; /* publishes the fields: not every race checker knows sem_post */
     bool is_over;       /* the callback had returned by then */
     void *frames[FRAMES];
     weir_subject subject;
@@ -163,7 +163,7 @@ static void await_trace(finding *found)
 {
     struct timespec until = weir__clock_until((int64_t)TRACE_WAIT_MS * 1000000);
     int error = sem_clockwait(&trace.is_taken, CLOCK_MONOTONIC, &until);
-    /* Too late: unless the handler has begun, it will find that nobody wants it any more. */
+    /* Timed out: cancels the request, unless the signal handler has begun. */
     if (error != 0 && !atomic_exchange_explicit(&trace.is_wanted, false, memory_order_acquire))
         error = sem_wait(&trace.is_taken);
     if (error != 0) {
@@ -236,7 +236,7 @@ static void report(finding *found)
 /* Looking ------------------------------------------------------------------------------------ */
 
 /* Whether it has been in one callback for too long, and that was not reported. Several looks have
- * to find it there: the time may have passed while nobody ran, the watchdog included. */
+ * to find it there: the time may have passed while the process did not run. */
 static bool is_blocked(weir_executor *executor, int64_t now_ns)
 {
     weir_watch_state *watch = &executor->watch;

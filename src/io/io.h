@@ -165,8 +165,8 @@ struct weir_io_op {
     void (*on_batch_end)(weir_io_op *op); /* accept, receive; may be NULL */
     union {
         const weir_address *remote; /* connect */
-        /* Fills in what is to be sent now, at most `max` pieces, and returns how many; or a code,
-         * with which the send fails. May be asked again before the final on_done. */
+        /* Fills in the bytes to send, at most `max` pieces, and returns how many; or a code, with
+         * which the send fails. May be asked again before the final on_done. */
         int (*gather)(weir_io_op *op, struct iovec *pieces, int max);
         /* The same for the n-th datagram to be sent now, of at most `max` pieces: false when there
          * is none. */
@@ -192,10 +192,10 @@ struct weir_io_op {
 struct weir_io_type {
     const char *name;
 
-    /* Makes a file known. -ENOMEM, or what the kernel says; -EEXIST when a file with this
-     * descriptor is attached already, which is logged; -EBUSY when it is one more than the backend
-     * takes, which the blocking one says of the second. The owner keeps it in place until detach,
-     * before which none of its operations may be in flight; close also closes the descriptor. */
+    /* Registers a file. -ENOMEM, or -errno of the kernel; -EEXIST when a file with this descriptor
+     * is attached already, which is logged; -EBUSY when the blocking backend has a file already.
+     * The owner keeps it in place until detach, before which none of its operations may be in
+     * flight; close also closes the descriptor. */
     int (*attach)(weir_io *io, weir_io_file *file, int fd);
     void (*detach)(weir_io *io, weir_io_file *file);
     void (*close_file)(weir_io *io, weir_io_file *file);
@@ -265,8 +265,8 @@ struct weir_io {
      * nobody else sends silently. */
     void (*on_settled)(weir_io_file *file, void *memory, int code);
 
-    /* What the callback of a file that is_described is about: see weir_executor_type. Sockets set
-     * it. */
+    /* Describes the callback of a file with is_described: see weir_executor_type. Sockets set it.
+     */
     void (*describe)(const weir_io_file *file, const struct weir_stack *stack,
                      struct weir_subject *subject);
     weir_io_counters *counters; /* the loop's, which outlive it */

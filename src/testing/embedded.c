@@ -370,7 +370,7 @@ int weir_embedded_close(weir_embedded *self)
     return weir_embedded_run(self);
 }
 
-/* Of the messages that nobody took out, those that the leak detector counts, too. */
+/* Messages that the test has not read and the leak detector counts as well. */
 static size_t count_since(const weir_list *list, uint64_t first)
 {
     size_t count = 0;

@@ -250,7 +250,7 @@ void weir__tls_shutdown(weir_ctx *ctx, weir_promise *promise)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
     if (self->phase == WEIR_TLS_OPEN && self->is_closing) {
-        shut(ctx, self, NULL); /* but what was written since the close has not been sent */
+        shut(ctx, self, NULL); /* writes since the close have not been sent */
         if (promise != NULL)
             weir_promise_set(promise, WEIR_ECLOSED);
     } else if (self->phase == WEIR_TLS_OPEN) {
