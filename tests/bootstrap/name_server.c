@@ -38,7 +38,7 @@ typedef struct held_question {
     uint8_t bytes[MOST_BYTES];
 } question;
 
-/* What a question asks for; false when it is none. */
+/* Parses a question; false when it is malformed. */
 static bool read_question(const question *self, char name[256], unsigned *type, size_t *end)
 {
     size_t at = HEADER, used = 0;

@@ -29,7 +29,7 @@ typedef struct name_server {
     atomic_int questions, second; /* all; those to 127.0.0.2 */
     atomic_int by_tcp;            /* those by TCP */
     atomic_int held;              /* how many are */
-    atomic_bool releases;         /* what is held is answered, from now on */
+    atomic_bool releases;         /* held questions are answered from now on */
 
     int sockets[2], wake[2], listener;
     struct tcp_client *clients;
@@ -45,7 +45,7 @@ void name_server_stop(name_server *server);
 /* The last name asked for, or "". */
 void name_server_get_last(name_server *server, char name[256]);
 
-/* Answers what is held, and holds nothing back any more. */
+/* Answers the held questions, and holds none from now on. */
 void name_server_release(name_server *server);
 
 #endif

@@ -492,7 +492,7 @@ static void connecting_starts_with_the_family_that_has_answered(void **state)
     scene self;
     open_scene(&self);
     peer four = answering_peer("127.0.0.1:0"), six = answering_peer("[::1]:0");
-    /* The other family is never heard of. */
+    /* The question for the other family gets no answer. */
     weir_promise *promise = new_promise();
     connect_by(self.group, "here_four_first.example", &four, promise);
     expect_connected(promise, &four);
@@ -530,7 +530,7 @@ static void count_refusals(void *arg, weir_log_level level, const char *origin, 
         atomic_fetch_add((atomic_int *)arg, 1);
 }
 
-/* Nobody listens on the address that came first. */
+/* The first address has no listener. */
 static void family_that_answers_later_joins_the_race(void **state)
 {
     (void)state;

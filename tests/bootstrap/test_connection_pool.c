@@ -1187,7 +1187,7 @@ static void only_good_ones_are_lent_again(void **state)
     }
 }
 
-/* What a check does with the channel, before it says that all is well. */
+/* A check that uses the channel, and then succeeds. */
 static void (*check_act)(weir_channel *channel);
 
 static void check_and_act(weir_channel *channel, weir_promise *promise, void *arg)

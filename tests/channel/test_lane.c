@@ -336,7 +336,7 @@ static void events_are_carried_to_the_executor_and_back_in_order(void **state)
     scene_end(&self);
 }
 
-/* Notes what it is told of the peer's end: in `added`, with each message, and as an event. */
+/* Records weir_ctx_is_input_closed in `added` and with each message, and the event. */
 static void eof_added(weir_ctx *ctx)
 {
     note_ctx(ctx, weir_ctx_is_input_closed(ctx) ? "added-closed" : "added");
@@ -382,7 +382,7 @@ static void an_offloaded_handler_finds_the_input_closed_behind_the_last_message(
     feed(&self, 1, 2);
     weir_embedded_end_inbound(self.embedded, 0);
     expect_log(&self, "after:added ");
-    add_eof(&self, &late, "late", -1); /* behind the lane, where EOF has not come */
+    add_eof(&self, &late, "late", -1); /* after the offloaded handler, which EOF has not passed */
     expect_log(&self, "late:added ");
     weir_group_step(self.groups[0]);
     expect_log(&self, "lane:added lane:read1 lane:read2 lane:event-closed ");
@@ -675,7 +675,7 @@ static void a_failing_added_elsewhere_raises_the_error_and_closes(void **state)
     scene_begin(&self);
     add(&self, &before, "before", -1);
     add(&self, &lane, "lane", 0);
-    feed(&self, 1, 2); /* on their way to it when it fails: nobody sees them */
+    feed(&self, 1, 2); /* in flight when it fails: no handler gets them */
     pump(&self);
     bool has_error = weir_embedded_take_error(self.embedded, &error);
     expect_log(&self, "before:added before:read1 before:read2 lane:added before:error (lane,EIO) "
@@ -704,7 +704,7 @@ static void failed_add_elsewhere_with_a_promise_leaves_the_channel_open(void **s
         config.promise = weir_promise_new(NULL);
         assert_int_equal(weir_pipeline_add(self.pipeline, &config, NULL), 0);
         if (has_reads)
-            feed(&self, 1, 2); /* on their way to it when it fails */
+            feed(&self, 1, 2); /* in flight when it fails */
         pump(&self);
         expect_log(&self, "lane:added lane:removed ");
         expect_through(&self, has_reads ? "1 2 " : "");
@@ -1119,7 +1119,7 @@ static void adding_to_a_terminated_executor_raises_an_error_and_closes(void **st
     expect_log(&self, "lane:removed(elsewhere) ");
 }
 
-/* What a handler was called for, on a thread that could not be started at first. */
+/* The calls of a handler whose thread could not be started at first. */
 typedef struct latecomer {
     atomic_int added, reads, removed;
 } latecomer;
@@ -1150,7 +1150,7 @@ static const weir_handler_type latecomer_type = {
     .on_read = latecomer_on_read,
 };
 
-/* `added` did not get there, so nothing behind it may, though there is a thread now. */
+/* `added` was not delivered, so no later event may be, although there is a thread now. */
 static void event_after_one_that_an_executor_rejected_is_not_delivered(void **state)
 {
     (void)state;
@@ -1273,7 +1273,7 @@ static int write_three(void *arg)
     return 0;
 }
 
-/* Nobody flushes once more. */
+/* There is no second flush. */
 static void lack_of_memory_loses_no_flush_on_its_way_to_a_lane(void **state)
 {
     (void)state;
@@ -1594,7 +1594,7 @@ static void a_move_and_a_deregistration_through_a_lane_leave_it_on_a_loop(void *
     }
 }
 
-/* Passes the first deregistration on at once, and the second when it is told to. */
+/* Passes the first deregistration on at once, and the second in `pass`. */
 typedef struct late_gate {
     weir_task pass;
     weir_ctx *ctx;

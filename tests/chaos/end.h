@@ -16,11 +16,11 @@ typedef struct world world;
 typedef struct route route;
 typedef struct guest guest;
 
-/* Who may act on an end. */
+/* The threads that may act on an end. */
 typedef enum end_role {
     END_HELD,   /* drivers, which have a reference until the seed ends; and its own handler */
     END_LOOSE,  /* its handler alone: nothing but weir holds it */
-    END_POOLED, /* its handler, and whoever has acquired it from the pool */
+    END_POOLED, /* its handler, and the thread that has acquired it from the pool */
 } end_role;
 
 struct end {
@@ -39,7 +39,7 @@ struct end {
     _Atomic(end *) peer;
     _Atomic(guest *) guests;
 
-    /* What has happened, for the checks when all is over. */
+    /* Events, for the checks at the end of the seed. */
     bool is_registered, was_active, is_active; /* as the handler was notified */
     atomic_bool is_ended;                      /* this side closes or finishes it */
     atomic_uint shutdowns;                     /* of its output */
@@ -76,7 +76,7 @@ void end_set_ended(end *self);
 void end_set_blocked(end *self, unsigned events_before);
 bool end_is_blocked(end *self);
 
-/* Whether nothing is on its way to the peer any more, or never will be. */
+/* Whether no output is in flight to the peer, or none can arrive. */
 bool end_has_settled(end *self);
 
 /* When all threads have ended. */

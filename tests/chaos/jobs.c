@@ -14,7 +14,7 @@
 
 enum { MAX_JOBS = 64, MAX_FAILED = 200 };
 
-/* What the processes share: which seed is next, and which one each of them is at. */
+/* Shared by the processes: the next seed, and the present one of each process. */
 typedef struct board {
     _Atomic uint64_t next, done;
     _Atomic uint64_t current[MAX_JOBS];
@@ -22,7 +22,7 @@ typedef struct board {
 
 typedef struct run {
     board *board;
-    uint64_t end; /* the seed behind the last */
+    uint64_t end; /* one past the last seed */
     time_t until; /* 0: any time */
     job_fn fn;
     void *arg;

@@ -25,7 +25,7 @@ typedef enum transport {
 
 enum { ROUTE_MAX_OPTIONS = 8 };
 
-/* What a route's pipelines are made of. Handlers keep pointers to the configs. */
+/* The handlers of a route's pipelines, and their configs. */
 struct route {
     world *world;
     unsigned number;

@@ -13,7 +13,7 @@ typedef struct end end;
 
 enum { STREAM_MAX_RECORDS = 1024 };
 
-/* What is known of a record that was written. */
+/* A record that was written, and its fate. */
 typedef enum fate {
     FATE_NONE,       /* not written yet */
     FATE_UNPROMISED, /* written without a promise */

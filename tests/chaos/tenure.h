@@ -32,7 +32,7 @@ void tenure_check(const tenure *self);
 
 /* A door that only one thread may be inside of at a time, itself several times over. */
 typedef struct door {
-    atomic_int thread; /* 0: nobody is inside */
+    atomic_int thread; /* 0: no callback runs */
     unsigned depth;
 } door;
 

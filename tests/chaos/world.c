@@ -270,7 +270,7 @@ static void close_route(route *at)
     }
 }
 
-/* One that is on no loop is closed by nobody else. */
+/* A channel that is on no loop has to be closed here. */
 static void close_ends(world *self)
 {
     for (unsigned i = 0; i < MAX_ENDS; i++) {

@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-/* What the command line says. */
+/* Options of the command line. */
 typedef struct settings {
     weir_io_kind io;  /* WEIR_IO_AUTO: all */
     int64_t fault_in; /* one call in so many fails; 0: none, negative: as the seed says */

@@ -850,7 +850,7 @@ static void expect_timeout(weir_embedded *embedded, int64_t ms, const char *text
     weir_embedded_advance(embedded, 1);
     codec_expect_error(embedded, -ETIMEDOUT, text);
     assert_false(weir_channel_is_open(channel));
-    assert_null(weir_embedded_read_inbound(embedded)); /* nobody has heard that it was active */
+    assert_null(weir_embedded_read_inbound(embedded)); /* on_active was not fired */
     codec_end(embedded);
 }
 

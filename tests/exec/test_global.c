@@ -7,7 +7,7 @@
 
 #define LONG_NS WEIR_SECONDS(30)
 
-/* So that nothing is left: its thread ends when it is idle, and at once for who waits for that. */
+/* The thread of the global executor ends when it is idle, and at once if a caller waits for it. */
 static void wait_until_idle(void)
 {
     assert_int_equal(weir_executor_global_wait_idle(LONG_NS), 0);

@@ -279,7 +279,7 @@ static int post_and_start(void *start_arg, const char *name, weir_thread_fn body
     return starter_start(&self->threads, name, body, arg);
 }
 
-/* Its poster found a started executor, and was told that the task will run. */
+/* The post found a started executor and returned 0. */
 static void failed_start_for_a_channel_is_retried_for_posted_tasks(void **state)
 {
     (void)state;

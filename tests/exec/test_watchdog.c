@@ -560,7 +560,7 @@ static int slow_run_without_signals(weir_task *task)
     return code;
 }
 
-/* A trace that does not come is not blamed on a handler that nobody has. */
+/* A late trace is not attributed to a SIGURG handler of the program, which has none. */
 static void thread_that_blocks_the_signal_is_reported_as_such(void **state)
 {
     (void)state;

@@ -459,7 +459,7 @@ static void a_handler_may_reject_a_piece_by_its_promise_alone(void **state)
     }
 }
 
-/* The channel itself rejects what is too much. */
+/* The channel itself rejects writes above its limit. */
 static void no_byte_follows_a_piece_above_the_limit(void **state)
 {
     (void)state;
@@ -492,7 +492,7 @@ static void no_byte_follows_a_piece_above_the_limit(void **state)
 
 typedef struct offloaded {
     weir_group *group;
-    bool is_holder; /* a handler in front of it runs elsewhere, and not it itself */
+    bool is_holder; /* the handler before it is offloaded instead of itself */
     size_t errors;
 } offloaded;
 
@@ -573,7 +573,7 @@ static void no_byte_follows_a_piece_that_is_lost_between_executors(void **state)
     assert_int_equal(weir_group_new_executors(&readers, &(weir_group_config){ .count = 1 }, NULL),
                      0);
     unsigned closed[2] = { 0 };
-    harness_log_begin(WEIR_LOG_WARN); /* which is told of every lost event */
+    harness_log_begin(WEIR_LOG_WARN); /* each lost event is logged */
     for (unsigned i = 0; i < 2; i++) {
         offloaded self = { .group = readers, .is_holder = i };
         /* How many calls there are depends on the threads: five runs without a failure are enough.

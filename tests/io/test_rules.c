@@ -620,7 +620,7 @@ static void s100_results_of_a_cancelled_file_do_not_reach_its_successor(void **s
 }
 
 /* The same, but it is closed in the middle of its batch: after a full buffer, with more to read. */
-static void s100_file_closed_in_its_batch_leaves_the_rest_to_nobody(void **state)
+static void s100_events_of_a_file_closed_in_its_batch_are_dropped(void **state)
 {
     (void)state;
     owner c = { .name = "c" };
@@ -732,7 +732,7 @@ int main(void)
         io_cases(closed_inside_on_done_of_a_one_shot_receive),
         io_cases(s100_event_of_a_closed_file_does_not_reach_its_successor),
         io_cases(s100_results_of_a_cancelled_file_do_not_reach_its_successor),
-        io_cases(s100_file_closed_in_its_batch_leaves_the_rest_to_nobody),
+        io_cases(s100_events_of_a_file_closed_in_its_batch_are_dropped),
         loop_cases(s100_file_closed_in_the_callback_of_another_leaves_no_event),
         io_cases(descriptor_is_attached_once),
 #if HARNESS_MISUSE_ABORTS

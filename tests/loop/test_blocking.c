@@ -386,7 +386,7 @@ static void thread_started_for_a_task_ends_when_idle(void **state)
     end_group(group);
 }
 
-/* A timer or a task of somebody else's is as good a reason to stay as a channel. */
+/* A user's timer or task keeps the thread, as a channel does. */
 static void idle_loop_keeps_its_thread_for_a_timer(void **state)
 {
     (void)state;

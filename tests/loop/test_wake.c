@@ -755,7 +755,7 @@ static void call_between_the_looks_keeps_the_loop_awake(int way)
         weir_executor_wake(b.executor);
         WAIT_FOR(!atomic_load(&late.is_wanted));
         assert_int_equal(late.code, 0);
-        assert_int_equal(atomic_load(&s.wakes), late.wakes); /* nobody had to be woken */
+        assert_int_equal(atomic_load(&s.wakes), late.wakes); /* no wake-up was needed */
         WAIT_FOR(way == WAKE ? atomic_load(&s.polls) >= late.polls + 2
                              : atomic_load(&late.probe.runs) == 1);
     }

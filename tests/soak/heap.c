@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Preloaded into a server under test: counts what its heap holds, in a file that tools/soak reads.
+/* Preloaded into a server under test: counts the bytes in its heap, in a file that tools/soak
+ * reads.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -84,14 +84,14 @@ class Server:
             raise Failed(f"{self.name} has ended by itself: {self.last_words()}") from why
 
     def heap_bytes(self):
-        """What its heap holds now, to the byte; None when nobody counts."""
+        """The bytes in its heap now; None when they are not counted."""
         if self.heap_path is None:
             return None
         with open(self.heap_path, "rb") as file:
             return struct.unpack("qq", file.read(16))[0]
 
     def heap_at_rest(self):
-        """What its heap holds when it has not changed for a while."""
+        """The bytes in its heap once it has not changed for a while."""
         known, since, until = self.heap_bytes(), time.monotonic(), time.monotonic() + END_S
         while known is not None and time.monotonic() - since < REST_S:
             if time.monotonic() > until:

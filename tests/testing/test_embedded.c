@@ -309,7 +309,7 @@ static void finish_reports_messages_made_since_alone(void **state)
     weir_leak_set_mode(mode);
 }
 
-/* A message from before that nobody took out is no reason to overlook another one. */
+/* An earlier message that was not read does not hide a later leak. */
 static void finish_counts_a_queued_message_from_before_once(void **state)
 {
     (void)state;

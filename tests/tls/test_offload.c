@@ -128,8 +128,8 @@ static void carry_there_and_back(remote *self)
     }
 }
 
-/* The promise of the add says what is wrong, also when `added` runs elsewhere; and nothing is
- * served in the clear. */
+/* The promise of the add fails, also if the handler is offloaded, and no byte is sent in the clear.
+ */
 static void bad_config_fails_the_promise_of_the_add(void **state)
 {
     (void)state;
