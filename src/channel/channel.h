@@ -261,15 +261,11 @@ static inline void weir__channel_note_sent(weir_channel *channel)
                           memory_order_relaxed);
 }
 
-/* Which of its handlers is in which callback, going by the functions on the stack: events pass from
- * handler to handler without a note of it. See weir_executor_type. */
-void weir__channel_describe(const weir_channel *channel, const weir_stack *stack,
-                            weir_subject *subject);
-
-/* A task of the channel's begins, and ends: the loop's callbacks are about the channel meanwhile,
- * which must stay. Pairs may be nested: end_visit takes the result of begin_visit. */
-const weir_resident *weir__channel_begin_visit(const weir_channel *channel);
-void weir__channel_end_visit(const weir_resident *before);
+/* Finds the handler and callback that run by the functions on the stack: events pass from handler
+ * to handler without a record of it. The first is for a channel, on its own thread; the second for
+ * the context of an offloaded handler. See weir_describe_fn. */
+void weir__channel_describe(const void *channel, const weir_stack *stack, weir_subject *subject);
+void weir__ctx_describe(const void *ctx, const weir_stack *stack, weir_subject *subject);
 
 /* It is closed, and nobody asks in vain. */
 void weir__channel_tell_closed(weir_channel *channel);

@@ -127,14 +127,7 @@ static void abandon(weir_resident *resident)
     weir_channel_release(channel);
 }
 
-static void describe(const weir_resident *resident, const weir_stack *stack, weir_subject *subject)
-{
-    weir__channel_describe(WEIR_CONTAINER(resident, weir_channel, resident), stack, subject);
-}
-
-const weir_resident_type weir__channel_resident_type = { .evict = evict,
-                                                         .abandon = abandon,
-                                                         .describe = describe };
+const weir_resident_type weir__channel_resident_type = { .evict = evict, .abandon = abandon };
 
 void weir__loop_each_channel(weir_loop *loop, void (*visit)(weir_channel *channel, void *arg),
                              void *arg)

@@ -71,9 +71,9 @@ static void name_all(const weir_pipeline *pipeline, weir_subject *subject)
     }
 }
 
-void weir__channel_describe(const weir_channel *channel, const weir_stack *stack,
-                            weir_subject *subject)
+void weir__channel_describe(const void *object, const weir_stack *stack, weir_subject *subject)
 {
+    const weir_channel *channel = object;
     const weir_pipeline *pipeline = &channel->pipeline;
     subject->channel = channel->id;
     for (int i = 0; i < stack->count; i++) {
@@ -83,19 +83,14 @@ void weir__channel_describe(const weir_channel *channel, const weir_stack *stack
     name_all(pipeline, subject);
 }
 
-const weir_resident *weir__channel_begin_visit(const weir_channel *channel)
+/* Not the pipeline, which is the loop's. */
+void weir__ctx_describe(const void *object, const weir_stack *stack, weir_subject *subject)
 {
-    weir_loop *loop = weir_loop_current();
-    if (loop == NULL)
-        return NULL;
-    const weir_resident *before = loop->visited;
-    loop->visited = &channel->resident;
-    return before;
-}
-
-void weir__channel_end_visit(const weir_resident *before)
-{
-    weir_loop *loop = weir_loop_current();
-    if (loop != NULL)
-        loop->visited = before;
+    const weir_ctx *ctx = object;
+    subject->channel = ctx->channel->id;
+    add_text(subject, name_of(ctx));
+    for (int i = 0; i < stack->count && subject->callback == NULL; i++) {
+        if (stack->functions[i] != 0)
+            subject->callback = callback_at(ctx->type, stack->functions[i]);
+    }
 }

@@ -370,10 +370,11 @@ void weir__channel_tell_writability(weir_notice *notice)
     weir_channel *channel = WEIR_CONTAINER(notice, weir_channel, writability);
     channel->is_writability_queued = false;
     channel->is_told_unwritable = is_unwritable(channel);
-    const weir_resident *before = weir__channel_begin_visit(channel);
+    weir_visit visit;
+    weir__visit_begin(&visit, weir__channel_describe, channel);
     if (!weir__channel_is_closing(channel))
         weir__pipeline_fire(channel, WEIR_EV_WRITABILITY);
-    weir__channel_end_visit(before);
+    weir__visit_end(&visit);
     weir_channel_release(channel);
 }
 

@@ -176,9 +176,10 @@ static bool perform(weir_channel *channel)
 
 static bool perform_visited(weir_channel *channel)
 {
-    const weir_resident *before = weir__channel_begin_visit(channel);
+    weir_visit visit;
+    weir__visit_begin(&visit, weir__channel_describe, channel);
     bool is_done = perform(channel);
-    weir__channel_end_visit(before);
+    weir__visit_end(&visit);
     return is_done;
 }
 

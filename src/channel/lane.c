@@ -332,7 +332,10 @@ static void send_back(weir_parcel *parcel)
 static int run_parcel(weir_task *task)
 {
     weir_parcel *parcel = WEIR_CONTAINER(task, weir_parcel, task);
+    weir_visit visit;
+    weir__visit_begin(&visit, weir__ctx_describe, parcel->ctx);
     call_handler(parcel->ctx, parcel);
+    weir__visit_end(&visit);
     send_back(parcel);
     return 0;
 }

@@ -6,9 +6,10 @@
 /* By then the loop may be at the end of a task or an operation of another channel's. */
 static void fire(weir_channel *channel, weir_event_kind kind)
 {
-    const weir_resident *before = weir__channel_begin_visit(channel);
+    weir_visit visit;
+    weir__visit_begin(&visit, weir__channel_describe, channel);
     weir__pipeline_fire(channel, kind);
-    weir__channel_end_visit(before);
+    weir__visit_end(&visit);
 }
 
 /* It has come to the loop, or has become active: what waited goes on. */

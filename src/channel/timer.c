@@ -35,9 +35,13 @@ static int fire(weir_timer *base)
     weir_ctx *ctx = timer->ctx;
     take_out(timer);
     /* A channel is freed at the end of the turn. */
-    const weir_resident *before = weir__channel_begin_visit(ctx->channel);
+    weir_visit visit;
+    if (ctx->is_elsewhere)
+        weir__visit_begin(&visit, weir__ctx_describe, ctx);
+    else
+        weir__visit_begin(&visit, weir__channel_describe, ctx->channel);
     timer->fire(timer, ctx);
-    weir__channel_end_visit(before);
+    weir__visit_end(&visit);
     return 0;
 }
 

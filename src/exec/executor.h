@@ -32,6 +32,22 @@ typedef struct weir_subject {
     char handlers[96];    /* the name of that handler's type; else of all that the channel has */
 } weir_subject;
 
+/* Describes an object whose callback runs. Called in a signal handler on the executor's thread: it
+ * only reads, and takes no lock. */
+typedef void (*weir_describe_fn)(const void *object, const weir_stack *stack,
+                                 weir_subject *subject);
+
+/* A callback that runs, on the stack of its caller. Visits may be nested. */
+typedef struct weir_visit weir_visit;
+struct weir_visit {
+    weir_executor *executor; /* the current one; NULL: none */
+    weir_describe_fn describe;
+    const void *object; /* stays until the end of the visit */
+    const weir_visit *outer;
+};
+void weir__visit_begin(weir_visit *visit, weir_describe_fn describe, const void *object);
+void weir__visit_end(const weir_visit *visit);
+
 /* What kind of executor it is. The executor is the first member of a struct of its kind's. */
 typedef struct weir_executor_type {
     const char *name;
@@ -64,8 +80,8 @@ typedef struct weir_executor_type {
     int (*wake)(weir_executor *executor);
     void (*wake_failed)(weir_executor *executor);
 
-    /* Describes the callback that runs now. Called in a signal handler on the executor's thread: it
-     * only reads, and takes no lock. NULL: never known. */
+    /* Describes the callback that runs now, if it is no visit. In a signal handler, as
+     * weir_describe_fn. NULL: never known. */
     void (*describe)(const weir_executor *executor, const weir_stack *stack, weir_subject *subject);
 
     /* What becomes readable when a manual one is woken: a descriptor to poll. NULL: none. */
@@ -159,6 +175,7 @@ struct weir_executor {
     _Atomic(int64_t) last_run_ns;
     /* The name of the callback that runs, for the watchdog; NULL: none does. */
     _Atomic(const char *) running;
+    const weir_visit *visited; /* the innermost; NULL: none. A signal handler reads it, too */
     const _Atomic(uint64_t) *io_progress; /* a loop's completions; NULL: it has none */
     weir_watch_state watch;
 };

@@ -66,6 +66,32 @@ static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *arg
     return _URC_NO_REASON;
 }
 
+void weir__visit_begin(weir_visit *visit, weir_describe_fn describe, const void *object)
+{
+    weir_executor *executor = weir_executor_current();
+    *visit = (weir_visit){ .executor = executor, .describe = describe, .object = object };
+    if (executor == NULL)
+        return;
+    visit->outer = executor->visited;
+    atomic_signal_fence(memory_order_release); /* for take_trace */
+    executor->visited = visit;
+}
+
+void weir__visit_end(const weir_visit *visit)
+{
+    if (visit->executor != NULL)
+        visit->executor->visited = visit->outer;
+}
+
+static void describe_callback(const weir_executor *executor, const weir_stack *stack)
+{
+    const weir_visit *visit = executor->visited;
+    if (visit != NULL)
+        visit->describe(visit->object, stack, &trace.subject);
+    else if (executor->type->describe != NULL)
+        executor->type->describe(executor, stack, &trace.subject);
+}
+
 /* On the blocked thread, in the middle of anything: whatever is called here only reads. */
 static void take_trace(int signal_number)
 {
@@ -78,8 +104,8 @@ static void take_trace(int signal_number)
         here.stack.count = here.count;
         trace.subject = (weir_subject){ .fd = -1 };
         trace.is_over = executor == NULL || weir__executor_progress(executor) != trace.progress;
-        if (!trace.is_over && executor->type->describe != NULL)
-            executor->type->describe(executor, &here.stack, &trace.subject);
+        if (!trace.is_over)
+            describe_callback(executor, &here.stack);
         atomic_store_explicit(&trace.count, here.count, memory_order_release);
         sem_post(&trace.is_taken);
     }

@@ -374,7 +374,7 @@ static void loop_destroy(weir_executor *executor)
     weir__free(loop);
 }
 
-/* Of the file whose operation completes, or of the channel whose task runs. */
+/* The file whose operation completes. */
 static void loop_describe(const weir_executor *executor, const weir_stack *stack,
                           weir_subject *subject)
 {
@@ -383,9 +383,7 @@ static void loop_describe(const weir_executor *executor, const weir_stack *stack
     const weir_io_file *file = NULL;
     if (io != NULL)
         file = io->finishing != NULL ? io->finishing : io->current;
-    if (loop->visited != NULL)
-        loop->visited->type->describe(loop->visited, stack, subject);
-    else if (file != NULL && file->is_described)
+    if (file != NULL && file->is_described)
         io->describe(file, stack, subject);
     else if (file != NULL)
         subject->fd = file->fd;

@@ -18,8 +18,6 @@ typedef struct weir_resident weir_resident;
 typedef struct weir_resident_type {
     void (*evict)(weir_resident *resident);   /* the loop ends: close, and leave. Called once. */
     void (*abandon)(weir_resident *resident); /* it did not in time; may be NULL */
-    /* Describes its present callback: see weir_executor_type. NULL if it has no tasks. */
-    void (*describe)(const weir_resident *resident, const weir_stack *stack, weir_subject *subject);
 } weir_resident_type;
 struct weir_resident {
     const weir_resident_type *type;
@@ -55,8 +53,7 @@ struct weir_loop {
     /* Its own thread's; the backend may be woken by all. */
     weir_io *io;
     weir_list residents, evicted;
-    const weir_resident *visited; /* whose task runs, while it stays where it is; NULL: none */
-    weir_task vacancy;            /* after the last resident's tasks: see weir__loop_remove */
+    weir_task vacancy; /* after the last resident's tasks: see weir__loop_remove */
     bool is_vacancy_posted;
     weir_timer idle; /* of a loop for one channel, while it has none */
     weir_deferred *first_deferred, **last_deferred;

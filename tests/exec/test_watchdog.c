@@ -377,6 +377,48 @@ static void handler_of_a_posted_call_is_named(void **state)
     close(peer);
 }
 
+static void offloaded_handler_callback_and_channel_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        blocking_at at;
+        const char *text;
+    } cases[] = {
+        { FIRST_READ_BEFORE, "in on_read of handler 'slow first' of channel %08llx, and" },
+        { FIRST_WRITE, "in write of handler 'slow first' of channel %08llx, and" },
+        { FIRST_TIMER, "in 'slow first' of channel %08llx (handlers: slow first), and" },
+    };
+    for (int i = 0; i < 3; i++) {
+        slow_pipeline slow = { .at = cases[i].at };
+        weir_group *loops = new_loops(&(weir_group_config){ .count = 1 }), *others = NULL;
+        assert_int_equal(weir_group_new_executors(&others, &watched, NULL), 0);
+        weir_channel *channel = NULL;
+        int fds[2];
+        char text[96], byte = 'x';
+        reports_begin();
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+        assert_int_equal(weir_channel_from_descriptor(&channel, WEIR_SOCKET_STREAM, fds[0], NULL),
+                         0);
+        weir_pipeline *pipeline = weir_channel_pipeline(channel);
+        weir_handler_config config = { .type = &first_slow, .name = "a", .arg = &slow };
+        config.place = WEIR_PLACE_LAST;
+        config.group = others;
+        assert_int_equal(weir_pipeline_add(pipeline, &config, NULL), 0);
+        assert_int_equal(weir_pipeline_add_last(pipeline, "b", &second_slow, &slow), 0);
+        weir_channel_register(channel, weir_group_at(loops, 0), NULL);
+        assert_int_equal(write(fds[1], &byte, 1), 1);
+        WAIT_FOR(atomic_load(&kept.count) == 1);
+        assert_int_equal(read(fds[1], &byte, 1), 1); /* it goes on */
+        snprintf(text, sizeof text, cases[i].text, (unsigned long long)weir_channel_id(channel));
+        weir_channel_release(channel);
+        end_group(loops);
+        end_group(others);
+        assert_int_equal(reports_end(), 1);
+        assert_told(text);
+        close(fds[1]);
+    }
+}
+
 /* Who is not reported ------------------------------------------------------------------------- */
 
 typedef struct quick_task {
@@ -741,6 +783,7 @@ int main(void)
         weir_case(handler_of_an_event_is_reported),
         weir_case(handler_callback_and_channel_are_named),
         weir_case(handler_of_a_posted_call_is_named),
+        weir_case(offloaded_handler_callback_and_channel_are_named),
         weir_case(time_between_callbacks_is_not_reported),
         weir_case(quick_one_is_never_reported),
         weir_case(idle_one_is_never_reported),
