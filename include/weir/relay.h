@@ -28,7 +28,7 @@ WEIR_BEGIN_DECLS
  * its own), -EOPNOTSUPP when one is no stream of the kernel's, or has a handler that must see all
  * bytes (is_switch, as weir_tls_handler says: they would go out in the clear; do not add one while
  * it is relayed), -EBUSY while
- * `from` or `to` is relayed that way already, or something waits to be sent to `to`, -ENOTCONN when
+ * `from` or `to` is relayed that way already, or a write to `to` is not complete, -ENOTCONN when
  * one is not active, -ENOMEM, -EMFILE.
  */
 WEIR_API void weir_relay(weir_channel *from, weir_channel *to, weir_promise *promise);

@@ -89,22 +89,21 @@ struct weir_channel {
     bool is_news_queued, is_writability_queued;
     bool is_told_unwritable;
     _Atomic(bool) is_auto_read, allows_half_closure, pauses_when_unwritable;
-    bool is_read_wanted;           /* a read was requested, and its batch has not begun */
-    bool is_reading;               /* start_reading was called last, not stop_reading */
-    bool is_in_batch : 1;          /* between the first read and its end */
-    bool is_batch_open : 1;        /* the same, also after reading was stopped */
-    bool is_output_lent : 1;       /* a relay sends: shutting down waits for its end */
-    bool is_leaving : 1;           /* deregistration is under way */
-    bool is_settling : 1;          /* its handlers are being told that they have come */
-    bool is_flushing : 1;          /* the transport is at it, and must not be taken from its loop */
-    bool has_stopped : 1;          /* reading, since a guard has looked */
-    bool is_telling_loss : 1;      /* of a write, right now */
-    _Atomic(bool) is_input_ended;  /* EOF, or a read error; other threads read it */
-    _Atomic(bool) is_output_ended; /* no more writes; others read it, too */
-    bool is_output_shut;           /* the transport's shutdown was called */
-    _Atomic(bool) is_abandoned;    /* its loop has not waited for handlers on other executors */
-    _Atomic(uint8_t) pauses;       /* why it does not read: others write it, too */
-    _Atomic(bool) is_inbox_full;   /* others have posted writes above the high mark */
+    bool is_read_wanted;            /* a read was requested, and its batch has not begun */
+    bool is_reading;                /* start_reading was called last, not stop_reading */
+    bool is_in_batch : 1;           /* between the first read and its end */
+    bool is_batch_open : 1;         /* the same, also after reading was stopped */
+    bool is_output_lent : 1;        /* a relay sends: shutting down waits for its end */
+    bool is_leaving : 1;            /* deregistration is under way */
+    bool is_settling : 1;           /* its handlers are being told that they have come */
+    bool has_stopped : 1;           /* reading, since a guard has looked */
+    bool is_telling_loss : 1;       /* of a write, right now */
+    _Atomic(bool) is_input_ended;   /* EOF, or a read error; other threads read it */
+    _Atomic(bool) is_output_ended;  /* no more writes; others read it, too */
+    bool is_output_shut;            /* the transport's shutdown was called */
+    _Atomic(bool) is_abandoned;     /* its loop has not waited for handlers on other executors */
+    _Atomic(uint8_t) pauses;        /* why it does not read: others write it, too */
+    _Atomic(bool) is_inbox_full;    /* others have posted writes above the high mark */
     _Atomic(bool) is_end_requested; /* a shutdown or close was asked for; a handler may hold it */
     _Atomic(uint64_t) bytes_in, messages_in;
     _Atomic(int64_t) sent_at; /* when some of its output went last; others read it */
@@ -189,16 +188,6 @@ void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise);
 
 /* It is active, and something waited for that: sends it, and ends the output if that was wished. */
 void weir__channel_resume_output(weir_channel *channel);
-
-/* What was flushed while something else was on its way goes on, unless that has failed. */
-void weir__channel_send_on(weir_channel *channel);
-
-/* What counts as sent has been handed over when this returns, or is in the queue again. False: that
- * is not known yet, and what waits for it is tried again. */
-static inline bool weir__channel_settle(weir_channel *channel)
-{
-    return channel->transport->settle == NULL || channel->transport->settle(channel);
-}
 
 /* Whether it is about to leave its loop for another. On the loop. */
 bool weir__channel_is_moving(const weir_channel *channel);

@@ -85,8 +85,7 @@ static bool has_last_words(const weir_channel *channel)
 
 void weir__finish_input_ended(weir_channel *channel)
 {
-    bool has_answers = !weir__channel_settle(channel) ||
-                       weir__outbound_has_flushed(&channel->outbound) || channel->is_output_lent ||
+    bool has_answers = weir__outbound_has_flushed(&channel->outbound) || channel->is_output_lent ||
                        has_last_words(channel);
     int64_t linger_ms = weir__channel_option(channel, WEIR_OPTION_LINGER_MS);
     weir_channel_extras *extras = has_answers && linger_ms > 0 ? weir__channel_need_extras(channel)

@@ -271,8 +271,7 @@ static void shut_output_when_sent(weir_channel *channel)
         !weir__outbound_is_empty(&channel->outbound) ||
         weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_ACTIVE)
         return;
-    if (weir__channel_settle(channel) && weir__outbound_is_empty(&channel->outbound))
-        shut_output(channel);
+    shut_output(channel);
 }
 
 __attribute__((noinline)) void weir__channel_resume_output(weir_channel *channel)
@@ -324,30 +323,6 @@ void weir__channel_sent(weir_channel *channel, int code)
         weir__channel_lost(channel, lost);
     }
     shut_output_when_sent(channel);
-}
-
-void weir__channel_send_on(weir_channel *channel)
-{
-    if (!weir__channel_settle(channel))
-        return;
-    int code = channel->outbound.failure;
-    channel->outbound.failure = 0;
-    if (code < 0 && !weir__channel_is_closing(channel))
-        weir__channel_sent(channel, code);
-    else
-        weir__channel_resume_output(channel);
-    if (channel->is_leaving)
-        weir__channel_try_to_leave(channel);
-}
-
-void weir__channel_sent_sole(weir_channel *channel)
-{
-    weir__channel_note_sent(channel);
-    weir__outbound_remove_sent(&channel->outbound, channel->spare); /* whoever frees it may leave */
-    if (is_unwritable(channel))
-        weir__channel_weigh(channel);
-    if (channel->is_output_ended)
-        shut_output_when_sent(channel);
 }
 
 void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise)

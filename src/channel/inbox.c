@@ -116,8 +116,6 @@ static void perform_missed(weir_channel *channel)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });
     if (missed & WEIR__MISSED_READ)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_READ });
-    if (missed & WEIR__MISSED_SEND)
-        weir__channel_send_on(channel);
     if (missed & WEIR__MISSED_MESSAGE)
         perform_missed_message(channel);
     if (missed & WEIR__MISSED_CLOSE)

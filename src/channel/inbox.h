@@ -17,7 +17,6 @@ enum {
     WEIR__MISSED_MESSAGE = 16, /* because of the channel's `lost` */
     WEIR__MISSED_OTHER = 32,   /* cannot be repeated later */
     WEIR__MISSED_PAUSE = 64,   /* reasons against reading have changed */
-    WEIR__MISSED_SEND = 128, /* something has come back, or can go on: see weir__channel_send_on */
 };
 void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);
 

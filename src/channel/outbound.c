@@ -48,41 +48,6 @@ static weir_write *unlink_first(weir_outbound *queue)
     return entry;
 }
 
-/* Mostly nobody waits for it. */
-void weir__outbound_remove_sent(weir_outbound *queue, weir_spare *spare)
-{
-    weir_write *entry = unlink_first(queue);
-    weir_msg *msg = entry->msg;
-    if (__builtin_expect(entry->promise != NULL, 0)) {
-        end_entry(queue, spare, entry, 0);
-        return;
-    }
-    weir__outbound_change_bytes(queue, -entry->size);
-    count_sent(queue, entry);
-    weir__spare_put(spare, entry);
-    weir_msg_release(msg);
-}
-
-void weir__outbound_let_go(weir_outbound *queue)
-{
-    weir_write *entry = unlink_first(queue);
-    weir__outbound_change_bytes(queue, -entry->size);
-    count_sent(queue, entry);
-}
-
-void weir__outbound_take_back(weir_outbound *queue, weir_write *entry, int code)
-{
-    entry->next = queue->first;
-    entry->sent += code > 0 ? (size_t)code : 0;
-    if (queue->first == NULL)
-        queue->last = entry;
-    queue->first = entry;
-    queue->is_started = true;
-    weir__outbound_change_bytes(queue, entry->size);
-    weir__counter_add(&queue->messages_out, (uint64_t)-1);
-    weir__counter_add(&queue->bytes_out, -(uint64_t)entry->size);
-}
-
 void weir__outbound_remove(weir_outbound *queue, weir_spare *spare, int code)
 {
     if (weir__outbound_has_flushed(queue))
@@ -185,18 +150,6 @@ int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec 
         entry = entry->next;
     }
     return count;
-}
-
-const uint8_t *weir__outbound_sole(weir_outbound *queue, size_t *length)
-{
-    weir_write *entry = queue->first;
-    const weir_buf *buf = (const weir_buf *)entry->msg;
-    if (entry->next != queue->unflushed || entry->msg->type != &weir_buf_type ||
-        buf->flags & WEIR__BUF_COMPOSITE || buf->writer - buf->reader < entry->size ||
-        entry->size == entry->sent || !begin_entry(entry))
-        return NULL;
-    *length = entry->size - entry->sent;
-    return buf->data + buf->reader + entry->sent;
 }
 
 void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes)

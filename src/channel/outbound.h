@@ -37,7 +37,6 @@ typedef struct weir_outbound {
     _Atomic(size_t) bytes; /* of all that is in it; others read it, too */
     bool is_started;       /* bytes of the first one were handed to an operation */
     bool is_failed;        /* a flush has no effect any more: bytes before are lost */
-    int16_t failure;       /* why nothing can be sent any more; not told yet */
     int lost; /* why a message without a promise could not be sent; the owner's to tell */
     _Atomic(uint64_t) bytes_out, messages_out; /* that were sent */
 } weir_outbound;
@@ -64,28 +63,8 @@ weir_msg *weir__outbound_at(weir_outbound *queue, weir_spare *spare, unsigned n)
  * when bytes of the first one are gone: no later message may be sent. */
 int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max);
 
-/* Where the bytes are, if one flushed buffer in one piece is all there is, which then cannot be
- * cancelled any more; else NULL. */
-const uint8_t *weir__outbound_sole(weir_outbound *queue, size_t *length);
-
-/* Whether so many bytes are what was left of the first message, a buffer, and nothing was lost
- * before it. */
-static inline bool weir__outbound_is_first(const weir_outbound *queue, size_t bytes)
-{
-    const weir_write *first = queue->first;
-    return first != NULL && queue->lost == 0 && bytes == first->size - first->sent;
-}
-
 /* So many bytes from the front went: completes what they complete, and empty messages behind. */
 void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes);
-
-/* The first message, a buffer, is through. */
-void weir__outbound_remove_sent(weir_outbound *queue, weir_spare *spare);
-
-/* The first message, which nobody waits for, goes out with its entry, and counts as sent. When only
- * so many bytes of it went, or there was an error, it comes back. */
-void weir__outbound_let_go(weir_outbound *queue);
-void weir__outbound_take_back(weir_outbound *queue, weir_write *entry, int code);
 
 /* The first message is through, or has failed with a code. */
 void weir__outbound_remove(weir_outbound *queue, weir_spare *spare, int code);

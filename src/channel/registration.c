@@ -332,8 +332,8 @@ void weir_channel_register(weir_channel *channel, weir_executor *loop, weir_prom
 
 void weir__channel_try_to_leave(weir_channel *channel)
 {
-    if (!channel->is_leaving || channel->is_settling || channel->is_flushing ||
-        channel->is_batch_open || channel->resting > 0 || weir__channel_is_closing(channel) ||
+    if (!channel->is_leaving || channel->is_settling || channel->is_batch_open ||
+        channel->resting > 0 || weir__channel_is_closing(channel) ||
         !channel->transport->quiesce(channel, false))
         return;
     channel->is_leaving = false;

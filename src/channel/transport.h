@@ -41,11 +41,6 @@ typedef struct weir_transport {
      * calls weir__channel_sent after each step. */
     void (*flush)(weir_channel *channel);
 
-    /* What left the queue without having been handed over is handed over now; what does not go is
-     * in the queue again. False: it is not known yet, and weir__channel_send_on follows. NULL:
-     * nothing ever leaves it like that. */
-    bool (*settle)(weir_channel *channel);
-
     /* Everything is sent: tells the other side that no more comes. NULL: it cannot do that. */
     void (*shutdown)(weir_channel *channel, weir_promise *promise);
 
@@ -98,9 +93,6 @@ void weir__channel_read_ended(weir_channel *channel, int code);
 
 /* The outbound queue has changed: something was sent, or sending failed (a negative code). */
 void weir__channel_sent(weir_channel *channel, int code);
-
-/* The only buffer that was flushed has been sent, all of it. */
-void weir__channel_sent_sole(weir_channel *channel);
 
 /* A message without a promise could not be sent; for datagrams, which fail one by one. */
 void weir__channel_lost(weir_channel *channel, int code);

@@ -3,6 +3,7 @@
 #include "io/attempt.h"
 
 #include "base/address.h"
+#include "io/send.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -258,17 +259,14 @@ int weir__io_try_in(weir_io *io, weir_io_op *op, weir_io_arena *arena, unsigned 
 
 /* The way out -------------------------------------------------------------------------------- */
 
-static int send_pieces(weir_io *io, weir_io_op *op, weir_io_arena *arena)
+static int send_bytes(weir_io *io, const weir_io_file *file, const weir_io_send *send, int count)
 {
     weir_sys *sys = io->sys;
-    struct iovec *pieces = arena->out.pieces;
-    int count = op->gather(op, pieces, IOV_MAX);
-    if (count < 0)
-        return count;
     if (count == 1)
-        return sys->send(sys, op->file->fd, pieces->iov_base, pieces->iov_len, MSG_NOSIGNAL);
-    struct msghdr message = { .msg_iov = pieces, .msg_iovlen = (size_t)count };
-    return sys->sendmsg(sys, op->file->fd, &message, MSG_NOSIGNAL);
+        return sys->send(sys, file->fd, send->pieces->iov_base, send->pieces->iov_len,
+                         MSG_NOSIGNAL);
+    struct msghdr message = { .msg_iov = send->pieces, .msg_iovlen = (size_t)count };
+    return sys->sendmsg(sys, file->fd, &message, MSG_NOSIGNAL);
 }
 
 /* Adds a control message behind those that are there. */
@@ -312,62 +310,68 @@ static void prepare_datagram(struct msghdr *message, const weir_io_datagram *dat
         message->msg_control = NULL;
 }
 
-static int send_datagrams(weir_io *io, weir_io_op *op, weir_io_arena *arena)
+static int send_datagrams(weir_io *io, weir_io_file *file, weir_io_arena *arena)
 {
     unsigned count = 0;
     int used = 0;
     for (; count < WEIR_IO_BATCH && used < IOV_MAX; count++) {
         weir_io_datagram datagram = { 0 };
         struct iovec *pieces = arena->out.pieces + used;
-        if (!op->next_datagram(op, count, &datagram, pieces, IOV_MAX - used))
+        if (!file->sender->next_datagram(file, count, &datagram, pieces, IOV_MAX - used))
             break;
         prepare_datagram(&arena->out.headers[count].msg_hdr, &datagram, pieces,
                          &arena->out.controls[count]);
         used += datagram.piece_count;
     }
-    return io->sys->sendmmsg(io->sys, op->file->fd, arena->out.headers, count, MSG_NOSIGNAL);
+    return io->sys->sendmmsg(io->sys, file->fd, arena->out.headers, count, MSG_NOSIGNAL);
 }
 
-static int send_parcel(weir_io *io, weir_io_op *op, weir_io_arena *arena)
+static int send_descriptors(weir_io *io, const weir_io_file *file, const weir_io_send *send,
+                            weir_io_arena *arena)
 {
-    const weir_io_parcel *parcel = op->parcel;
-    struct iovec piece = { .iov_base = (void *)parcel->bytes, .iov_len = parcel->length };
     struct msghdr message = {
-        .msg_iov = &piece,
+        .msg_iov = send->pieces,
         .msg_iovlen = 1,
         .msg_control = arena->out.descriptor_control.bytes,
     };
-    add_control(&message, SOL_SOCKET, SCM_RIGHTS, parcel->descriptors, parcel->count * sizeof(int));
-    return io->sys->sendmsg(io->sys, op->file->fd, &message, MSG_NOSIGNAL);
+    add_control(&message, SOL_SOCKET, SCM_RIGHTS, send->descriptors,
+                send->descriptor_count * sizeof(int));
+    return io->sys->sendmsg(io->sys, file->fd, &message, MSG_NOSIGNAL);
 }
 
-static int try_once(weir_io *io, weir_io_op *op, weir_io_arena *arena)
+WEIR__BESIDE static int send_other(weir_io *io, weir_io_file *file, const weir_io_send *send,
+                                   weir_io_arena *arena)
 {
     weir_sys *sys = io->sys;
-    switch ((weir_io_op_kind)op->kind) {
+    switch (send->kind) {
     case WEIR_IO_SEND_DATAGRAMS:
-        return send_datagrams(io, op, arena);
+        return send_datagrams(io, file, arena);
     case WEIR_IO_SEND_FILE:
-        return sys->sendfile(sys, op->file->fd, op->region->fd, op->region->offset,
-                             op->region->length);
-    case WEIR_IO_SEND_DESCRIPTORS:
-        return send_parcel(io, op, arena);
-    case WEIR_IO_SPLICE_OUT:
-        return sys->splice(sys, op->splice.fd, op->file->fd, op->splice.length,
+        return sys->sendfile(sys, file->fd, send->fd, send->offset, send->length);
+    case WEIR_IO_SEND_PIPE:
+        return sys->splice(sys, send->fd, file->fd, (uint32_t)send->length,
                            SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
     default:
-        return send_pieces(io, op, arena);
+        return send_descriptors(io, file, send, arena);
     }
 }
 
-int weir__io_try_out(weir_io *io, weir_io_op *op, weir_io_arena *arena)
+int weir__io_try_send(weir_io *io, weir_io_file *file, weir_io_arena *arena)
 {
+    weir_io_send send;
+    send.kind = WEIR_IO_SEND_BYTES;
+    send.pieces = arena->out.pieces;
+    send.max_pieces = IOV_MAX;
+    int count = file->sender->gather(file, &send);
+    if (count <= 0)
+        return count < 0 ? count : WEIR_SEND_NOTHING;
     int code = -EINTR;
     for (int i = 0; i < MOST_RETRIES && code == -EINTR; i++) {
         weir__io_count(&io->counters->sends);
-        code = try_once(io, op, arena);
+        code = send.kind == WEIR_IO_SEND_BYTES ? send_bytes(io, file, &send, count)
+                                               : send_other(io, file, &send, arena);
     }
-    return code == -EAGAIN && op->file->fails_when_full ? -ENOBUFS : code;
+    return code == -EAGAIN && file->fails_when_full ? -ENOBUFS : code;
 }
 
 int weir__io_begin_connect(weir_io *io, weir_io_op *op)

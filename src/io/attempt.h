@@ -58,8 +58,9 @@ int weir__io_try_in(weir_io *io, weir_io_op *op, weir_io_arena *arena, unsigned 
 void weir__io_describe_datagram(struct msghdr *message, weir_address *recipient,
                                 weir_io_result *result);
 
-/* Sends: what the operation's result says, or -EAGAIN when it would have to wait. */
-int weir__io_try_out(weir_io *io, weir_io_op *op, weir_io_arena *arena);
+/* Sends what the file's sender has: the result, -EAGAIN when it would have to wait, or
+ * WEIR_SEND_NOTHING. */
+int weir__io_try_send(weir_io *io, weir_io_file *file, weir_io_arena *arena);
 
 /* Begins to connect, and says whether a connect has succeeded that was in progress. */
 int weir__io_begin_connect(weir_io *io, weir_io_op *op);

@@ -3,8 +3,8 @@
  * there is to do then is in readiness.c. */
 #include "base/alloc.h"
 #include "io/kept.h"
-#include "io/ops.h"
 #include "io/readiness.h"
+#include "io/send.h"
 
 #include <weir/log.h>
 
@@ -52,7 +52,8 @@ static void blocking_close_file(weir_io *base, weir_io_file *file)
 static bool wish_of(const weir_io_file *file, short *events)
 {
     bool waits_in = file->in != NULL && !(file->bits & WEIR_FILE_READABLE);
-    bool waits_out = file->out != NULL && !(file->bits & WEIR_FILE_WRITABLE);
+    bool has_out = file->out != NULL || file->sending & WEIR_SEND_WAITING;
+    bool waits_out = has_out && !(file->bits & WEIR_FILE_WRITABLE);
     bool waits_hangup = weir__file_hangup(file) != NULL && !(file->bits & WEIR_FILE_DEAD);
     *events = (short)((waits_in ? POLLIN | POLLRDHUP : 0) | (waits_out ? POLLOUT : 0));
     if (weir__file_poll(file) != NULL)
@@ -153,7 +154,9 @@ static const weir_io_type blocking_type = {
     .detach = blocking_detach,
     .close_file = blocking_close_file,
     .submit = weir__readiness_submit,
-    .send_now = weir__readiness_send_now,
+    .try_send = weir__readiness_try_send,
+    .wait_to_send = weir__readiness_wait_to_send,
+    .cancel_send = weir__readiness_cancel_send,
     .cancel = weir__readiness_cancel,
     .poll = blocking_poll,
     .complete = blocking_complete,

@@ -2,8 +2,8 @@
 /* The epoll backend: waits for edges. What there is to do then is in readiness.c. */
 #include "base/alloc.h"
 #include "io/kept.h"
-#include "io/ops.h"
 #include "io/readiness.h"
+#include "io/send.h"
 #include "io/slots.h"
 
 #include <weir/log.h>
@@ -219,7 +219,9 @@ static const weir_io_type epoll_type = {
     .detach = epoll_detach,
     .close_file = epoll_close_file,
     .submit = weir__readiness_submit,
-    .send_now = weir__readiness_send_now,
+    .try_send = weir__readiness_try_send,
+    .wait_to_send = weir__readiness_wait_to_send,
+    .cancel_send = weir__readiness_cancel_send,
     .cancel = weir__readiness_cancel,
     .poll = epoll_poll,
     .complete = epoll_complete,

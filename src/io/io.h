@@ -4,7 +4,6 @@
 #define WEIR_IO_IO_H
 
 #include "base/list.h"
-#include "base/spare.h"
 #include "base/sys.h"
 #include "io/counters.h"
 #include "io/guess.h"
@@ -26,9 +25,8 @@
  *  3. cancel is a request: it cannot fail, allocates nothing and never calls back. The final
  * on_done still comes, once, with the real result if that won the race, else with -ECANCELED.
  * Nobody frees or reuses an operation before it.
- *  4. Memory given to an operation stays where it is until its final on_done. What is to be sent is
- *     asked for with `gather` when the backend can use it, so that nobody keeps iovecs.
- *  5. A stream has at most one send in flight, and a file at most one operation for each direction.
+ *  4. Memory given to an operation stays where it is until its final on_done.
+ *  5. A file has at most one operation for each direction.
  *  6. At the end of a batch (the completion phase, or 16 completions of one operation) comes one
  *     on_batch_end. A final result without data (end of stream, error, cancelled) comes after the
  *     end of the batch before it, and nothing comes after it. A final result with data, that of a
@@ -36,7 +34,9 @@
  * freed.
  *  7. Receive buffers are supplied at completion. A receive without `is_multishot` ends with one
  *     buffer. What came but was not asked for stays where it is, in order.
- *  8. Closing is: cancel every operation, wait for their finals, close the file.
+ *  8. Closing is: cancel every operation and the send, wait for their ends, close the file.
+ *
+ * Sending is not an operation: see weir__io_send.
  */
 
 typedef struct weir_io weir_io;
@@ -58,7 +58,6 @@ typedef enum weir_io_op_kind {
     WEIR_IO_RECEIVE, /* the code is how many bytes there are in `buf`, 0 at the end of the stream */
     /* For the way out. One-shot. */
     WEIR_IO_CONNECT,
-    WEIR_IO_SEND, /* the code is how many bytes went */
     /* For a descriptor that somebody else reads and writes. Multishot: comes again as long as the
      * descriptor is ready. The code is a set of WEIR_IO_READABLE and so on. */
     WEIR_IO_POLL,
@@ -67,11 +66,6 @@ typedef enum weir_io_op_kind {
     /* Those that are rarer, for the way in: */
     WEIR_IO_RECEIVE_DATAGRAM, /* the code is 0; each completion is one datagram */
     WEIR_IO_SPLICE_IN, /* from the file into a pipe. The code is how many bytes, 0 at the end */
-    /* And for the way out: */
-    WEIR_IO_SEND_DATAGRAMS,   /* the code is how many went; when it is negative, the first failed */
-    WEIR_IO_SEND_FILE,        /* the code is how many bytes went; 0: the file has no more */
-    WEIR_IO_SEND_DESCRIPTORS, /* the code is how many bytes went, and the descriptors with them */
-    WEIR_IO_SPLICE_OUT,       /* from a pipe. The code is how many bytes went */
 } weir_io_op_kind;
 
 enum {
@@ -107,19 +101,55 @@ typedef struct weir_io_datagram {
     uint16_t segment_bytes; /* not 0: the kernel makes several of it, each so long */
 } weir_io_datagram;
 
-/* A part of a file to be sent, or descriptors with the bytes they travel with. */
-typedef struct weir_io_region {
-    int fd;
+typedef enum weir_io_send_kind {
+    WEIR_IO_SEND_BYTES,       /* the result is the number of bytes sent, as for the next three */
+    WEIR_IO_SEND_FILE,        /* part of a file. 0: the file has no more */
+    WEIR_IO_SEND_PIPE,        /* bytes out of a pipe */
+    WEIR_IO_SEND_DESCRIPTORS, /* descriptors, and one piece of bytes with them */
+    WEIR_IO_SEND_DATAGRAMS,   /* the result is how many were sent; negative: the first one failed */
+} weir_io_send_kind;
+
+/* What a file sends next. */
+typedef struct weir_io_send {
+    weir_io_send_kind kind; /* BYTES unless gather sets another one */
+    struct iovec *pieces;   /* the backend's memory: for BYTES and DESCRIPTORS */
+    int max_pieces;
+    int fd; /* FILE, PIPE */
     uint64_t offset;
     size_t length;
-} weir_io_region;
-
-typedef struct weir_io_parcel {
     const int *descriptors;
-    unsigned count;
-    const void *bytes; /* at least one */
-    size_t length;
-} weir_io_parcel;
+    unsigned descriptor_count;
+} weir_io_send;
+
+/* Where the messages of a file come from. The callbacks run on the loop's thread, also from inside
+ * weir__io_send, but for on_send_cancelled. */
+typedef struct weir_io_sender {
+    /* Describes what to send now: the number of pieces (1 unless the kind is BYTES); 0 if there is
+     * nothing; negative: on_sent gets this code. Bytes stay in place until on_sent. May be asked
+     * again before that. */
+    int (*gather)(weir_io_file *file, weir_io_send *send);
+
+    /* The n-th datagram to send now, in at most `max` pieces. False: there is none. */
+    bool (*next_datagram)(weir_io_file *file, unsigned n, weir_io_datagram *datagram,
+                          struct iovec *pieces, int max);
+
+    /* One send is over: its result, or a negative code. To send more, call weir__io_send again. */
+    void (*on_sent)(weir_io_file *file, int code);
+
+    /* The cancelled send is over, and nothing is in flight. From the completion phase. */
+    void (*on_send_cancelled)(weir_io_file *file);
+} weir_io_sender;
+
+/* The state of a file's send; 0: none is in flight. */
+enum {
+    WEIR_SEND_BUSY = 1,       /* inside of the backend: gather or on_sent may be running */
+    WEIR_SEND_WAITING = 2,    /* for the socket to become writable, or for its turn */
+    WEIR_SEND_AT_KERNEL = 4,  /* the kernel performs it */
+    WEIR_SEND_ENDED = 8,      /* the result is reported in the next completion phase */
+    WEIR_SEND_AGAIN = 16,     /* weir__io_send was called meanwhile */
+    WEIR_SEND_CANCELLED = 32, /* weir__io_cancel_send was called */
+    WEIR_SEND_POLLED = 64,    /* AT_KERNEL: not a send, but a poll for free space */
+};
 
 /* A descriptor at a backend. Embedded in its owner; zero it first. */
 struct weir_io_file {
@@ -127,30 +157,37 @@ struct weir_io_file {
     uint32_t slot; /* the backend's: 1 + where it stands in its table */
 
     /* Set these after attach: */
-    bool has_boundaries;     /* a short read does not mean that there is no more */
-    bool fails_when_full;    /* EAGAIN says nothing about when to try again: it is -ENOBUFS */
-    uint8_t max_descriptors; /* that one receive may bring along; what is more is dropped */
+    const weir_io_sender *sender; /* NULL: nothing is ever sent */
+    bool has_boundaries;          /* a short read does not mean that there is no more */
+    bool fails_when_full;         /* EAGAIN says nothing about when to try again: it is -ENOBUFS */
+    bool is_described;            /* io->describe knows its owner */
+    uint8_t max_descriptors;      /* that one receive may bring along; what is more is dropped */
 
     /* The backend's. */
-    uint8_t bits;          /* what it knows about the descriptor */
-    uint8_t events;        /* that a poll has to be told */
-    uint8_t in_flight;     /* how many operations */
-    uint8_t sends;         /* done in this turn */
-    uint8_t withheld;      /* bits that no event sets: the kernel performs that operation itself */
-    uint32_t send_turn;    /* which that is */
-    uint32_t silent_entry; /* into the kernel that hands over what was sent silently */
-    weir_io_op *in, *out;  /* what is armed, by direction */
-    weir_io_op *level;     /* a poll, or for the hang-up */
-    weir_list_node ready;  /* in the list of those that can go on */
+    uint8_t bits;      /* what it knows about the descriptor */
+    uint8_t events;    /* that a poll reports */
+    uint8_t withheld;  /* bits that no event sets: the kernel performs that operation itself */
+    uint8_t in_flight; /* how many operations */
+    int16_t error;     /* the backend lost it: every operation fails with this */
+    uint8_t end;       /* whether the kernel was asked to tell of it: see io/uring_ends.c */
+    bool is_bulk; /* so much comes in that it is received in larger pieces: see io/uring_bulk.c */
+    bool is_sent_by_calls;  /* the kernel does not take its sends as submissions: uring_send.c */
+    bool keeps_descriptors; /* see io/kept.h */
+    int16_t kept_code;      /* what comes behind what is kept, when it is negative */
+
+    /* The send: see io/send.h. */
+    uint8_t sending;    /* WEIR_SEND_* */
+    uint8_t sends;      /* done in one turn */
+    uint16_t send_turn; /* which that is */
+    int send_code;      /* of one that has ENDED */
+    weir_io_file *next_sent;
+
+    weir_io_op *in, *out; /* what is armed, by direction: `out` is a connect */
+    weir_io_op *level;    /* a poll, or for the hang-up */
+    weir_list_node ready; /* in the list of those that can go on */
 
     /* What the kernel gave though nobody wanted it any more: see io/kept.h. */
-    weir_block *kept;  /* the last of them, NULL: none */
-    int16_t kept_code; /* what comes behind them, when it is negative */
-    int16_t error;     /* the backend lost it: every operation fails with this */
-    bool keeps_descriptors;
-    uint8_t end;  /* whether the kernel was asked to tell of it: see io/uring_ends.c */
-    bool is_bulk; /* so much comes in that it is received in larger pieces: see io/uring_bulk.c */
-    bool is_described; /* set it after attach: io->describe knows its owner */
+    weir_block *kept; /* the last of them, NULL: none */
 };
 
 struct weir_io_op {
@@ -165,15 +202,6 @@ struct weir_io_op {
     void (*on_batch_end)(weir_io_op *op); /* accept, receive; may be NULL */
     union {
         const weir_address *remote; /* connect */
-        /* Fills in the bytes to send, at most `max` pieces, and returns how many; or a code, with
-         * which the send fails. May be asked again before the final on_done. */
-        int (*gather)(weir_io_op *op, struct iovec *pieces, int max);
-        /* The same for the n-th datagram to be sent now, of at most `max` pieces: false when there
-         * is none. */
-        bool (*next_datagram)(weir_io_op *op, unsigned n, weir_io_datagram *datagram,
-                              struct iovec *pieces, int max);
-        const weir_io_region *region; /* send_file */
-        const weir_io_parcel *parcel; /* send_descriptors */
         weir_guess guess; /* receive: how large the next buffer should be; zero it first */
         struct {
             uint32_t bytes;    /* how large a buffer is */
@@ -203,19 +231,12 @@ struct weir_io_type {
     int (*submit)(weir_io *io, weir_io_op *op);
     void (*cancel)(weir_io *io, weir_io_op *op);
 
-    /* Sends at once and without an operation, if it can: how many bytes went, or an error; -EAGAIN
-     * when it has to be submitted instead. NULL: that is always so. */
-    int (*send_now)(weir_io *io, weir_io_file *file, const void *bytes, size_t length);
-
-    /* Sends one piece of a message with the next entry into the kernel, without an operation: 0; or
-     * -EAGAIN when it has to be submitted instead. The message is the backend's, to release, and so
-     * is `memory`, which goes to the loop's spare when it went. When it did not, or not all of it,
-     * on_settled is called. Until that is known (weir__io_is_sending) nothing else may be sent on
-     * the file. Settle finds it out at once; or it returns false, and on_settled follows in any
-     * case. NULL: it is always -EAGAIN. */
-    int (*send_silently)(weir_io *io, weir_io_file *file, weir_msg *msg, void *memory,
-                         const void *bytes, size_t length);
-    bool (*settle)(weir_io *io, weir_io_file *file);
+    /* The steps of weir__io_send, for io/send.c. Sends once: the result; PENDING if the kernel
+     * performs it; WEIR_SEND_BLOCKED; WEIR_SEND_NOTHING. Waits if it is blocked: 0, or why it
+     * cannot. Cancels a send that is WAITING or AT_KERNEL. */
+    int (*try_send)(weir_io *io, weir_io_file *file);
+    int (*wait_to_send)(weir_io *io, weir_io_file *file);
+    void (*cancel_send)(weir_io *io, weir_io_file *file);
 
     /* Waits for events, at most `timeout_ns` (negative: for ever), not at all when results wait to
      * be told. How many there are, or -EINTR, or a code which says that it needs a rebuild. */
@@ -253,17 +274,11 @@ struct weir_io {
     weir_sys *sys;
     weir_io_op *first_ended; /* operations whose final result waits to be told */
     weir_io_op **last_ended;
-    weir_io_file *current;   /* whose callbacks run; NULL once it is gone */
-    weir_io_file *finishing; /* whose final result is being told; NULL: none, or it is gone */
-    uint32_t turn;           /* counts polls */
-    uint32_t entry;          /* counts entries into the kernel that handed everything over */
-    weir_spare *spare;       /* where the memory of silent sends goes; NULL: it is freed */
-
-    /* So much of what was sent silently went (0: there was no room), or none because of that error:
-     * message and memory are the owner's again. NULL: all of it went, which somebody wanted to
-     * know. May come from inside any call of the backend, and must not call it. Streams set it:
-     * nobody else sends silently. */
-    void (*on_settled)(weir_io_file *file, void *memory, int code);
+    weir_io_file *current;    /* whose callbacks run; NULL once it is gone */
+    weir_io_file *finishing;  /* whose final result is being told; NULL: none, or it is gone */
+    uint32_t turn;            /* counts polls */
+    weir_io_file *first_sent; /* files whose send has ENDED */
+    weir_io_file **last_sent;
 
     /* Describes the callback of a file with is_described: see weir_executor_type. Sockets set it.
      */
@@ -300,11 +315,21 @@ static inline void weir__io_cancel(weir_io *io, weir_io_op *op)
     io->type->cancel(io, op);
 }
 
-/* Whether something was sent silently on the file, and it is not known yet whether it went. */
-static inline bool weir__io_is_sending(const weir_io *io, const weir_io_file *file)
+/*
+ * Sends what the file's sender has, until it has no more or the socket is full; then continues when
+ * it is writable. on_sent reports each result, from inside this call or later. While a send is in
+ * flight, or inside a callback of the sender, this only makes the backend ask `gather` once more.
+ */
+void weir__io_send(weir_io *io, weir_io_file *file);
+
+static inline bool weir__io_is_sending(const weir_io_file *file)
 {
-    return file->silent_entry == io->entry;
+    return file->sending != 0;
 }
+
+/* Requests the end of the send in flight; no effect if there is none. The bytes that the sender
+ * still has get one attempt, results are reported as always, and then on_send_cancelled follows. */
+void weir__io_cancel_send(weir_io *io, weir_io_file *file);
 
 /* One more, by the only thread that counts. */
 static inline void weir__io_count(_Atomic(uint64_t) *counter)

@@ -10,8 +10,9 @@
 
 void weir__io_init(weir_io *io, const weir_io_type *type, weir_sys *sys, weir_io_counters *counters)
 {
-    *io = (weir_io){ .type = type, .sys = sys, .counters = counters, .entry = 1 };
+    *io = (weir_io){ .type = type, .sys = sys, .counters = counters };
     io->last_ended = &io->first_ended;
+    io->last_sent = &io->first_sent;
 }
 
 int weir__io_log_twin(const weir_io *io, int fd, int code)

@@ -82,8 +82,8 @@ static inline void weir__op_end_batch(weir_io_op *op)
 /* Whether the file may send once more in this turn; counts it. */
 static inline bool weir__io_take_send(weir_io *io, weir_io_file *file)
 {
-    if (file->send_turn != io->turn) {
-        file->send_turn = io->turn;
+    if (file->send_turn != (uint16_t)io->turn) {
+        file->send_turn = (uint16_t)io->turn;
         file->sends = 0;
     }
     if (file->sends == WEIR_IO_BATCH)
@@ -106,17 +106,7 @@ static inline weir_io_op *weir__file_hangup(const weir_io_file *file)
 /* Whether an operation may finish inside submit. */
 static inline bool weir__op_is_out(const weir_io_op *op)
 {
-    switch ((weir_io_op_kind)op->kind) {
-    case WEIR_IO_CONNECT:
-    case WEIR_IO_SEND:
-    case WEIR_IO_SEND_DATAGRAMS:
-    case WEIR_IO_SEND_FILE:
-    case WEIR_IO_SEND_DESCRIPTORS:
-    case WEIR_IO_SPLICE_OUT:
-        return true;
-    default:
-        return false;
-    }
+    return op->kind == WEIR_IO_CONNECT;
 }
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "io/kept.h"
-#include "io/ops.h"
+#include "io/send.h"
 
 #include <weir/log.h>
 
@@ -27,7 +27,7 @@ void weir__readiness_attach(weir_io_file *file, int fd)
 
 void weir__readiness_forget(weir_readiness *self, weir_io_file *file)
 {
-    WEIR_ASSERT(file->in_flight == 0);
+    WEIR_ASSERT(file->in_flight == 0 && !weir__io_is_sending(file));
     if (weir__list_is_linked(&file->ready))
         weir__list_remove(&file->ready);
     weir__io_forget(&self->base, file);
@@ -65,6 +65,8 @@ void weir__readiness_lose(weir_readiness *self, weir_io_file *file, int code)
         if (ops[i] != NULL)
             weir__op_finish_later(&self->base, ops[i], code);
     }
+    if (file->sending & WEIR_SEND_WAITING)
+        weir__send_end_later(&self->base, file, code);
 }
 
 /* Whose turn it is -------------------------------------------------------------------------- */
@@ -72,7 +74,8 @@ void weir__readiness_lose(weir_readiness *self, weir_io_file *file, int code)
 static bool can_go_on(const weir_io_file *file)
 {
     return (file->in != NULL && file->bits & WEIR_FILE_READABLE) ||
-           (file->out != NULL && file->bits & WEIR_FILE_WRITABLE) ||
+           ((file->out != NULL || file->sending & WEIR_SEND_WAITING) &&
+            file->bits & WEIR_FILE_WRITABLE) ||
            (weir__file_hangup(file) != NULL && file->bits & WEIR_FILE_DEAD) ||
            (weir__file_poll(file) != NULL && file->events != 0);
 }
@@ -85,35 +88,40 @@ void weir__readiness_make_ready(weir_readiness *self, weir_io_file *file)
 
 /* The way out -------------------------------------------------------------------------------- */
 
-/* Sends what it can; -EAGAIN when that has to wait. */
-static int send_now(weir_readiness *self, weir_io_op *op)
+/* Who has had its share waits for the next turn, and so does who was interrupted too often. */
+int weir__readiness_try_send(weir_io *base, weir_io_file *file)
 {
-    int code = weir__io_try_out(&self->base, op, &self->arena);
+    weir_readiness *self = (weir_readiness *)base;
+    if (!(file->bits & WEIR_FILE_WRITABLE) ||
+        !(weir__io_take_send(base, file) || file->sending & WEIR_SEND_CANCELLED))
+        return WEIR_SEND_BLOCKED;
+    int code = weir__io_try_send(base, file, &self->arena);
     if (code == -EAGAIN)
-        op->file->bits &= (uint8_t)~WEIR_FILE_WRITABLE;
-    return code == -EINTR ? -EAGAIN : code; /* then in the next turn */
+        file->bits &= (uint8_t)~WEIR_FILE_WRITABLE;
+    return code == -EINTR || code == -EAGAIN ? WEIR_SEND_BLOCKED : code;
 }
 
-/* -EAGAIN, or why it cannot wait. */
-static int wait_for_kernel(weir_readiness *self, weir_io_file *file)
+int weir__readiness_wait_to_send(weir_io *base, weir_io_file *file)
 {
-    int code = ensure_watched(self, file);
-    return code < 0 ? code : -EAGAIN;
+    weir_readiness *self = (weir_readiness *)base;
+    int code = file->bits & WEIR_FILE_WRITABLE ? 0 : ensure_watched(self, file);
+    if (code == 0)
+        weir__readiness_make_ready(self, file);
+    return code;
+}
+
+void weir__readiness_cancel_send(weir_io *base, weir_io_file *file)
+{
+    weir__send_end_later(base, file, WEIR_SEND_NOTHING);
 }
 
 static void complete_out(weir_readiness *self, weir_io_file *file)
 {
     weir_io_op *op = file->out;
-    if (op->kind == WEIR_IO_CONNECT) {
+    if (op != NULL)
         weir__op_finish(&self->base, op, weir__io_connect_result(&self->base, op));
-    } else if (weir__io_take_send(&self->base, file)) {
-        int code = send_now(self, op);
-        /* It may have waited for its turn so far, and not for the kernel. */
-        if (code == -EAGAIN && !(file->bits & WEIR_FILE_WRITABLE))
-            code = wait_for_kernel(self, file);
-        if (code != -EAGAIN)
-            weir__op_finish(&self->base, op, code);
-    }
+    else if (file->sending & WEIR_SEND_WAITING)
+        weir__send_continue(&self->base, file);
 }
 
 /* The way in --------------------------------------------------------------------------------- */
@@ -220,7 +228,7 @@ static void complete_file(weir_readiness *self, weir_io_file *file)
     self->base.current = file;
     if (weir__file_poll(file) != NULL && file->events != 0)
         complete_poll(self, file);
-    if (self->base.current == file && file->out != NULL && file->bits & WEIR_FILE_WRITABLE)
+    if (self->base.current == file && file->bits & WEIR_FILE_WRITABLE)
         complete_out(self, file);
     if (self->base.current == file && file->in != NULL && file->bits & WEIR_FILE_READABLE)
         complete_in(self, file);
@@ -258,6 +266,7 @@ static uint8_t bits_of(uint32_t events)
 void weir__readiness_begin_rest(weir_readiness *self, weir_completion *phase)
 {
     weir__io_tell_ended(&self->base);
+    weir__send_report_ended(&self->base);
     /* Those that are ready now; who comes back waits for the next turn. */
     weir__list_init(&phase->rest);
     weir__list_splice_back(&phase->rest, &self->ready);
@@ -280,7 +289,7 @@ __attribute__((noinline)) void weir__readiness_event_beside(weir_readiness *self
 static inline bool only_receives(const weir_io_file *file)
 {
     return file->in != NULL && file->in->kind == WEIR_IO_RECEIVE && file->out == NULL &&
-           file->level == NULL && !weir__list_is_linked(&file->ready);
+           file->sending == 0 && file->level == NULL && !weir__list_is_linked(&file->ready);
 }
 
 /* Mostly bytes have come, and nothing else. */
@@ -358,29 +367,6 @@ void weir__readiness_wait_out(weir_readiness *self, weir_io_op *op)
     begin_waiting(self, op, is_writable ? 0 : ensure_watched(self, op->file));
 }
 
-static int submit_send(weir_readiness *self, weir_io_op *op)
-{
-    if (op->file->bits & WEIR_FILE_WRITABLE && weir__io_take_send(&self->base, op->file)) {
-        int code = send_now(self, op);
-        if (code != -EAGAIN)
-            return weir__op_end_at_once(op, code);
-    }
-    return wait_for_out(self, op);
-}
-
-WEIR__HOT int weir__readiness_send_now(weir_io *base, weir_io_file *file, const void *bytes,
-                                       size_t length)
-{
-    if (file->out != NULL || file->error < 0 || !(file->bits & WEIR_FILE_WRITABLE) ||
-        !weir__io_take_send(base, file))
-        return -EAGAIN;
-    weir__io_count(&base->counters->sends);
-    int code = base->sys->send(base->sys, file->fd, bytes, length, MSG_NOSIGNAL);
-    if (code == -EAGAIN)
-        file->bits &= (uint8_t)~WEIR_FILE_WRITABLE;
-    return code == -EINTR ? -EAGAIN : code;
-}
-
 static int submit_connect(weir_readiness *self, weir_io_op *op)
 {
     int code = weir__io_begin_connect(&self->base, op);
@@ -404,8 +390,7 @@ int weir__readiness_submit(weir_io *base, weir_io_op *op)
     case WEIR_IO_POLL:
         return submit_poll(self, op);
     default:
-        return weir__op_is_out(op) ? submit_send(self, op)
-                                   : begin_waiting(self, op, ensure_watched(self, file));
+        return begin_waiting(self, op, ensure_watched(self, file));
     }
 }
 
@@ -424,7 +409,8 @@ void weir__readiness_cancel(weir_io *base, weir_io_op *op)
 bool weir__readiness_has_results(const weir_io *base)
 {
     const weir_readiness *self = (const weir_readiness *)base;
-    return !weir__list_is_empty(&self->ready) || self->base.first_ended != NULL;
+    return !weir__list_is_empty(&self->ready) || self->base.first_ended != NULL ||
+           self->base.first_sent != NULL;
 }
 
 /* Waking -------------------------------------------------------------------------------------- */

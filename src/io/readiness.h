@@ -82,7 +82,9 @@ uint32_t weir__readiness_levels(const weir_io_op *poll);
 
 /* These are of the backend's type. */
 int weir__readiness_submit(weir_io *io, weir_io_op *op);
-int weir__readiness_send_now(weir_io *io, weir_io_file *file, const void *bytes, size_t length);
+int weir__readiness_try_send(weir_io *io, weir_io_file *file);
+int weir__readiness_wait_to_send(weir_io *io, weir_io_file *file);
+void weir__readiness_cancel_send(weir_io *io, weir_io_file *file);
 void weir__readiness_cancel(weir_io *io, weir_io_op *op);
 bool weir__readiness_has_results(const weir_io *io);
 void weir__readiness_wake(weir_io *io);
@@ -94,7 +96,8 @@ void weir__readiness_end_rest(weir_readiness *self, weir_completion *phase);
 static inline void weir__readiness_begin(weir_readiness *self, weir_completion *phase)
 {
     phase->before = weir__counter_get(&self->base.counters->completions);
-    phase->has_rest = self->base.first_ended != NULL || !weir__list_is_empty(&self->ready);
+    phase->has_rest = self->base.first_ended != NULL || self->base.first_sent != NULL ||
+                      !weir__list_is_empty(&self->ready);
     if (phase->has_rest)
         weir__readiness_begin_rest(self, phase);
 }

@@ -27,7 +27,6 @@ static void uring_detach(weir_io *base, weir_io_file *file)
 {
     weir_uring *self = weir__uring_of(base);
     bool is_polled = file->bits & WEIR_FILE_WATCHED || weir__uring_watches_end(file);
-    weir__uring_forget_silent(self, file);
     weir__uring_unwatch_end(self, file); /* by its name of now */
     weir__readiness_unwatch(&self->base, file);
     weir__slots_remove(&self->slots, file);
@@ -117,8 +116,7 @@ static void listen_for_wake(weir_uring *self)
 static bool uring_has_results(const weir_io *base)
 {
     const weir_uring *self = (const weir_uring *)base;
-    return weir__readiness_has_results(base) || self->silent.gone > 0 ||
-           (self->is_open && weir__uring_ready(self) > 0);
+    return weir__readiness_has_results(base) || (self->is_open && weir__uring_ready(self) > 0);
 }
 
 static int uring_poll(weir_io *base, int64_t timeout_ns)
@@ -135,7 +133,7 @@ static int uring_poll(weir_io *base, int64_t timeout_ns)
     weir__uring_ask_again(self);
     if (weir__uring_ready(self) == 0 || weir__uring_has_submissions(self))
         code = weir__uring_enter(self, uring_has_results(base) ? 0 : timeout_ns);
-    unsigned count = weir__uring_ready(self) + self->silent.gone;
+    unsigned count = weir__uring_ready(self);
     return count > 0 ? (int)count : code;
 }
 
@@ -146,20 +144,34 @@ static void uring_flush(weir_io *base)
         weir__uring_enter(self, 0);
 }
 
+static void complete_file(weir_uring *self, const struct io_uring_cqe *result)
+{
+    uint64_t name = result->user_data;
+    if ((name & WEIR_URING_TAGS) == WEIR_URING_FILE_END) {
+        weir__uring_complete_file_end(self, name, result->res);
+        return;
+    }
+    weir__uring_end_batch(self);
+    if ((name & WEIR_URING_TAGS) == WEIR_URING_FILE_SPACE)
+        weir__uring_complete_space(self, name);
+    else
+        weir__uring_complete_poll(self, name, result->res, result->flags);
+}
+
 static void complete_one(weir_uring *self, const struct io_uring_cqe *result)
 {
     uint64_t name = result->user_data;
     if ((name & WEIR_URING_TAGS) == 0) {
         weir__uring_complete_op(self, weir__uring_op_of(name), result->res, result->flags);
-    } else if ((name & WEIR_URING_FILE_TAGS) == WEIR_URING_FILE_END) {
-        weir__uring_complete_file_end(self, name, result->res);
-    } else if (name % 2 == 1) {
+    } else if (weir__uring_is_send(name)) {
         weir__uring_end_batch(self);
-        weir__uring_complete_poll(self, name, result->res, result->flags);
+        weir__uring_complete_send(self, weir__uring_address_of(name), result->res);
+    } else if (name % 2 == 1) {
+        complete_file(self, result);
     } else if (name == WEIR_URING_WAKE) {
         if (!(result->flags & IORING_CQE_F_MORE))
             listen_for_wake(self);
-    } else if (name != WEIR_URING_NOTHING && !weir__uring_is_unless(name)) {
+    } else if (name != WEIR_URING_NOTHING) {
         weir__uring_complete_end(self, weir__uring_op_of(name), result->res);
     }
 }
@@ -171,7 +183,7 @@ static inline __attribute__((always_inline)) void fetch_ahead(const struct io_ur
     uint64_t far = queue->cqes[(at + FAR_AHEAD) & queue->ring_mask].user_data;
     uint64_t near = queue->cqes[(at + NEAR_AHEAD) & queue->ring_mask].user_data;
     __builtin_prefetch(weir__uring_op_of(far), 1);
-    bool is_op = near > WEIR_URING_TAGS && (near & (1 | WEIR_URING_UNLESS)) == 0;
+    bool is_op = near > WEIR_URING_TAGS && (near & (1 | WEIR_URING_SEND_TAG)) == 0;
     if ((int)(end - at) > NEAR_AHEAD && is_op)
         __builtin_prefetch(weir__uring_op_of(near)->file, 1);
 }
@@ -200,8 +212,6 @@ static unsigned uring_complete(weir_io *base)
     weir_completion phase;
     base->news = 0;
     weir__readiness_begin(&self->base, &phase);
-    if (self->silent.gone > 0)
-        weir__uring_release_sent(self);
     if (self->is_open)
         complete_all(self);
     return weir__readiness_end(&self->base, &phase);
@@ -226,8 +236,7 @@ static int open_ring(weir_uring *self)
     if (code < 0)
         return code;
     listen_for_wake(self); /* with the first entry into the kernel */
-    code = weir__uring_silent_open(self);
-    if (code == 0 && self->features & (WEIR_URING_RECEIVE | WEIR_URING_RECVMSG))
+    if (self->features & (WEIR_URING_RECEIVE | WEIR_URING_RECVMSG))
         code = weir__uring_buffers_open(self);
     if (code == -ENOMEM)
         weir__uring_end_ring(self);
@@ -243,7 +252,6 @@ static void close_ring(weir_uring *self)
 static void uring_close(weir_io *base)
 {
     close_ring(weir__uring_of(base));
-    weir__uring_release_all(weir__uring_of(base));
 }
 
 /* What the old ring has done and nobody was told. What did not fit into its queue went with it. */
@@ -252,12 +260,13 @@ static void salvage(weir_uring *self)
     struct io_uring_cq *queue = &self->ring.cq;
     self->has_gaps |= weir__uring_has_overflown(self);
     unsigned end = io_uring_smp_load_acquire(queue->ktail);
-    weir__uring_salvage_silent(self);
     for (unsigned at = *queue->khead; at != end; at++) {
         const struct io_uring_cqe *result = &queue->cqes[at & queue->ring_mask];
-        if (result->user_data > WEIR_URING_TAGS && result->user_data % (WEIR_URING_TAGS + 1) == 0)
-            weir__uring_salvage(self, weir__uring_op_of(result->user_data), result->res,
-                                result->flags);
+        uint64_t name = result->user_data;
+        if (weir__uring_is_send(name))
+            weir__uring_salvage_send(self, weir__uring_address_of(name), result->res);
+        else if (name > WEIR_URING_TAGS && (name & WEIR_URING_TAGS) == 0)
+            weir__uring_salvage(self, weir__uring_op_of(name), result->res, result->flags);
     }
 }
 
@@ -270,14 +279,15 @@ static bool is_at_kernel(const weir_io_op *op)
  * be told, and the kernel is asked for more, unless bytes of it may be missing. */
 static void restore(weir_uring *self, weir_io_file *file)
 {
-    bool is_sending = is_at_kernel(file->out);
+    bool is_connecting = is_at_kernel(file->out);
     bool is_receiving = is_at_kernel(file->in) && file->in->kind == WEIR_IO_RECEIVE;
-    bool is_lost = is_sending || (is_receiving && self->has_gaps);
+    bool is_lost = is_connecting || (is_receiving && self->has_gaps);
     weir__uring_end_is_known(file); /* if it was not, the next receive asks again */
     if (is_at_kernel(file->in))
         weir__uring_reclaim(self, file->in);
-    if (is_sending)
+    if (is_connecting)
         weir__uring_reclaim(self, file->out);
+    is_lost |= !weir__uring_restore_send(self, file);
     if (is_lost || (file->bits & WEIR_FILE_WATCHED && weir__uring_poll_file(self, file) < 0))
         weir__uring_lose(self, file, -EIO);
 }
@@ -308,7 +318,6 @@ static void uring_destroy(weir_io *base)
 {
     weir_uring *self = weir__uring_of(base);
     uring_close(base);
-    weir__uring_silent_close(self);
     weir__readiness_deinit(&self->base);
     weir__slots_deinit(&self->slots);
     weir__free(self);
@@ -320,8 +329,9 @@ static const weir_io_type uring_type = {
     .detach = uring_detach,
     .close_file = uring_close_file,
     .submit = uring_submit,
-    .send_silently = weir__uring_send_silently,
-    .settle = weir__uring_settle,
+    .try_send = weir__uring_try_send,
+    .wait_to_send = weir__uring_wait_to_send,
+    .cancel_send = weir__uring_cancel_send,
     .cancel = uring_cancel,
     .poll = uring_poll,
     .flush = uring_flush,

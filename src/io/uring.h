@@ -27,8 +27,7 @@ enum {
     WEIR_URING_DEFER = 64,       /* and does the kernel's work when it asks for results */
     WEIR_URING_COOPERATE = 128,  /* or at least is not interrupted for it */
     WEIR_URING_REGISTERED = 256, /* the ring's descriptor is looked up once */
-    WEIR_URING_SILENT = 512,     /* sends have a result only when they fail */
-    WEIR_URING_ALL = 1023,
+    WEIR_URING_ALL = 511,
 };
 
 /* What is there, found out once: a set of these, or negative, as weir__uring_check says. */
@@ -57,23 +56,6 @@ typedef struct weir_uring_buffers {
     uint32_t grown_turn;  /* when there were not enough last */
 } weir_uring_buffers;
 
-/* Sends that nothing is heard of unless they fail, in order: see uring_silent.c. */
-typedef struct weir_uring_send {
-    weir_io_file *file; /* NULL: it is of no interest any more */
-    weir_msg *msg;
-    void *memory; /* NULL: there is nothing to release */
-    bool is_awaited;
-} weir_uring_send;
-
-typedef struct weir_uring_silent {
-    weir_uring_send *sends;
-    unsigned gone, count; /* of those that went, which come first; of all */
-    unsigned most;        /* of all; 0: the kernel has no such sends */
-    unsigned seen;        /* the results that were looked at */
-    bool has_awaited;     /* somebody has asked in vain what became of one */
-} weir_uring_silent;
-
-#define WEIR_URING_MOST_SILENT 4096
 #define WEIR_URING_HEADERS 256
 
 typedef struct weir_uring {
@@ -92,7 +74,6 @@ typedef struct weir_uring {
     weir_uring_config config;
     weir_slots slots;
     weir_uring_buffers buffers;
-    weir_uring_silent silent;
 
     weir_io_op *uncancelled; /* there was no room to ask the kernel, linked by next_ended */
     weir_io_op *batch;       /* what told data last, and its batch is open */
@@ -111,25 +92,25 @@ typedef struct weir_uring {
 enum {
     WEIR_URING_NOTHING = 2, /* nobody wants to know */
     WEIR_URING_WAKE = 4,
-    WEIR_URING_END = 2,    /* added to an operation's address */
-    WEIR_URING_UNLESS = 4, /* added to the address of a silent send's memory */
+    WEIR_URING_END = 2,      /* added to an operation's address */
+    WEIR_URING_SEND_TAG = 4, /* added to the address of a file that sends */
     WEIR_URING_TAGS = 7,
     WEIR_URING_FILE_POLL = 1, /* what is asked about a file */
     WEIR_URING_FILE_END = 3,
-    WEIR_URING_FILE_TAGS = 3,
+    WEIR_URING_FILE_SPACE = 5,
 };
 
 static inline uint64_t weir__uring_file_name(const weir_uring *self, const weir_io_file *file,
                                              unsigned tag)
 {
     uint64_t key = weir__slots_key(&self->slots, file);
-    return key >> 32 << 32 | (uint32_t)key << 2 | tag;
+    return key >> 32 << 32 | (uint32_t)key << 3 | tag;
 }
 
 /* NULL when it is gone. */
 static inline weir_io_file *weir__uring_file_of(const weir_uring *self, uint64_t name)
 {
-    return weir__slots_find(&self->slots, name >> 32 << 32 | (uint32_t)name >> 2);
+    return weir__slots_find(&self->slots, name >> 32 << 32 | (uint32_t)name >> 3);
 }
 
 /* The state of an operation. */
@@ -140,15 +121,8 @@ enum {
     WEIR_OP_REFUSED = 8,   /* the kernel does not perform it itself */
     WEIR_OP_ASKED = 16,    /* the kernel was asked to end it, and has not answered */
     WEIR_OP_ENDED = 32,    /* it did end it, and the answer is still to come */
-    WEIR_OP_WAITS = 64,    /* it is a send that waits for room */
     WEIR_OP_TOLD = 128,    /* it is a receive, and the kernel has told of its file's end */
 };
-
-/* Whether it is about a silent send, which has failed then. */
-static inline bool weir__uring_is_unless(uint64_t name)
-{
-    return (name & WEIR_URING_TAGS) == WEIR_URING_UNLESS && name > WEIR_URING_TAGS;
-}
 
 static inline weir_uring *weir__uring_of(weir_io *io)
 {
@@ -160,12 +134,23 @@ static inline uint64_t weir__uring_name_of(const weir_io_op *op)
     return (uintptr_t)op;
 }
 
+static inline void *weir__uring_address_of(uint64_t name)
+{
+    void *pointer;
+    uintptr_t address = name & ~(uint64_t)WEIR_URING_TAGS;
+    memcpy(&pointer, &address, sizeof address);
+    return pointer;
+}
+
 static inline weir_io_op *weir__uring_op_of(uint64_t name)
 {
-    weir_io_op *op;
-    uintptr_t address = name & ~(uint64_t)WEIR_URING_TAGS;
-    memcpy(&op, &address, sizeof address);
-    return op;
+    return weir__uring_address_of(name);
+}
+
+/* Whether it is the result of a send, and not WEIR_URING_WAKE. */
+static inline bool weir__uring_is_send(uint64_t name)
+{
+    return (name & WEIR_URING_TAGS) == WEIR_URING_SEND_TAG && name > WEIR_URING_TAGS;
 }
 
 /* The ring: uring_ring.c --------------------------------------------------------------------- */
@@ -251,11 +236,8 @@ static inline bool weir__uring_needs_buffers(const weir_io_op *op)
 bool weir__uring_takes(const weir_uring *self, const weir_io_op *op);
 
 /* Gives it one that is armed: PENDING; or why not, of which -EAGAIN and -EINTR mean that the engine
- * may try; or 0, of a send that has nothing to send. */
+ * may try. */
 int weir__uring_give(weir_uring *self, weir_io_op *op);
-
-/* A send that found no room is told when there is some, and given again. False: nobody can tell. */
-bool weir__uring_wait_for_room(weir_uring *self, weir_io_op *op);
 
 /* Watching files: uring_watch.c --------------------------------------------------------------- */
 
@@ -277,30 +259,21 @@ void weir__uring_complete_poll(weir_uring *self, uint64_t name, int code, unsign
 /* Polls files again whose polls ended because there were too many results. */
 void weir__uring_watch_left(weir_uring *self);
 
-/* Sends that nothing is heard of unless they fail: uring_silent.c ----------------------------- */
+/* Sends: uring_send.c -------------------------------------------------------------------------- */
 
-int weir__uring_silent_open(weir_uring *self);
-void weir__uring_silent_close(weir_uring *self);
+/* The backend's steps of weir__io_send. */
+int weir__uring_try_send(weir_io *base, weir_io_file *file);
+int weir__uring_wait_to_send(weir_io *base, weir_io_file *file);
+void weir__uring_cancel_send(weir_io *base, weir_io_file *file);
 
-/* The backend's send_silently and settle. */
-int weir__uring_send_silently(weir_io *base, weir_io_file *file, weir_msg *msg, void *memory,
-                              const void *bytes, size_t length);
-bool weir__uring_settle(weir_io *base, weir_io_file *file);
+/* The result of a send, and of a poll for free space. */
+void weir__uring_complete_send(weir_uring *self, weir_io_file *file, int code);
+void weir__uring_complete_space(weir_uring *self, uint64_t name);
 
-/* The file goes: what was sent on it is handed over, and then of no interest. */
-void weir__uring_forget_silent(weir_uring *self, weir_io_file *file);
-
-/* The kernel was entered: which of them went, and which did not. */
-void weir__uring_settle_silent(weir_uring *self);
-
-/* The ring is given up: those that went stay to be released, the others are given back. */
-void weir__uring_salvage_silent(weir_uring *self);
-
-/* Releases what went, in the completion phase. */
-void weir__uring_release_sent(weir_uring *self);
-
-/* And all the others, when there is no ring any more. */
-void weir__uring_release_all(weir_uring *self);
+/* The ring is replaced: keeps a result that was not reported; and sends on. False: the result of a
+ * send is lost with the ring. */
+void weir__uring_salvage_send(weir_uring *self, weir_io_file *file, int code);
+bool weir__uring_restore_send(weir_uring *self, weir_io_file *file);
 
 /* The ends of what is received: uring_ends.c -------------------------------------------------- */
 

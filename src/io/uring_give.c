@@ -7,10 +7,6 @@
 #include <errno.h>
 
 #define BUFFER_GROUP 0
-#define FEW_PIECES 64 /* with so few left it is time to hand over */
-
-/* It does not wait for room: the kernel might put a thread of its own to that. */
-#define HOW_TO_SEND (MSG_NOSIGNAL | MSG_DONTWAIT)
 
 static bool takes_datagrams(const weir_uring *self, const weir_io_op *op)
 {
@@ -30,8 +26,6 @@ bool weir__uring_takes(const weir_uring *self, const weir_io_op *op)
                op->file->max_descriptors == 0 && !op->file->is_bulk;
     case WEIR_IO_RECEIVE_DATAGRAM:
         return takes_datagrams(self, op);
-    case WEIR_IO_SEND:
-        return self->features & WEIR_URING_SEND;
     case WEIR_IO_CONNECT: /* a Unix socket knows at once */
         return self->features & WEIR_URING_CONNECT &&
                weir_address_kind_of(op->remote) != WEIR_ADDRESS_UNIX;
@@ -67,30 +61,6 @@ static void prepare_accept(struct io_uring_sqe *entry, const weir_io_op *op)
         entry->ioprio |= IORING_ACCEPT_MULTISHOT;
 }
 
-/* The memory for the pieces is read when they are handed over, which nobody does in between. */
-static void prepare_send(weir_uring *self, struct io_uring_sqe *entry, const weir_io_op *op,
-                         struct iovec *pieces, int count)
-{
-    if (count == 1) {
-        io_uring_prep_send(entry, op->file->fd, pieces->iov_base, pieces->iov_len, HOW_TO_SEND);
-        return;
-    }
-    struct msghdr *header = &self->headers[self->header_count++];
-    *header = (struct msghdr){ .msg_iov = pieces, .msg_iovlen = (size_t)count };
-    self->piece_count += (unsigned)count;
-    io_uring_prep_sendmsg(entry, op->file->fd, header, HOW_TO_SEND);
-}
-
-/* Room for pieces, and for the submission that they belong to: handing over in between would give
- * the pieces' place to the next. */
-static bool has_room_to_gather(weir_uring *self)
-{
-    unsigned room = sizeof self->pieces / sizeof *self->pieces - self->piece_count;
-    if (self->room > 0 && room >= FEW_PIECES && self->header_count < WEIR_URING_HEADERS)
-        return true;
-    return weir__uring_enter(self, 0) == 0 && self->piece_count == 0;
-}
-
 /* No event tells the engine what the kernel finds out for itself. */
 static int begin(weir_uring *self, weir_io_op *op, struct io_uring_sqe *entry)
 {
@@ -113,44 +83,6 @@ static int ask_fault(const weir_io_op *op)
         [WEIR_IO_RECEIVE_DATAGRAM] = "recvmsg",
     };
     return weir__fault(calls[op->kind], NULL);
-}
-
-/* The same, which may make it shorter. */
-static int ask_fault_to_send(struct iovec *pieces, int *count)
-{
-    size_t length = 0, left;
-    for (int i = 0; i < *count; i++)
-        length += pieces[i].iov_len;
-    left = length;
-    int code = weir__fault(*count == 1 ? "send" : "sendmsg", &left);
-    if (code < 0 || left == length)
-        return code;
-    for (int i = 0; i < *count; i++) {
-        if (pieces[i].iov_len >= left) {
-            pieces[i].iov_len = left;
-            *count = i + 1;
-        }
-        left -= pieces[i].iov_len;
-    }
-    return 0;
-}
-
-static int give_send(weir_uring *self, weir_io_op *op)
-{
-    if (!has_room_to_gather(self))
-        return -EAGAIN;
-    struct iovec *pieces = self->pieces + self->piece_count;
-    unsigned room = sizeof self->pieces / sizeof *self->pieces - self->piece_count;
-    int count = op->gather(op, pieces, room < IOV_MAX ? (int)room : IOV_MAX);
-    int code = count > 0 ? ask_fault_to_send(pieces, &count) : count;
-    if (count <= 0 || code < 0)
-        return code;
-    struct io_uring_sqe *entry = weir__uring_next(self);
-    if (entry == NULL)
-        return -EAGAIN;
-    weir__io_count(&self->base.base.counters->sends);
-    prepare_send(self, entry, op, pieces, count);
-    return begin(self, op, entry);
 }
 
 static void prepare_connect(struct io_uring_sqe *entry, const weir_io_op *op)
@@ -181,8 +113,6 @@ static void prepare(weir_uring *self, struct io_uring_sqe *entry, const weir_io_
 
 int weir__uring_give(weir_uring *self, weir_io_op *op)
 {
-    if (op->kind == WEIR_IO_SEND)
-        return give_send(self, op);
     int code = ask_fault(op);
     if (code == 0 && weir__uring_needs_buffers(op) && self->buffers.wanted == 0)
         weir__uring_buffers_fill(self);
@@ -193,15 +123,4 @@ int weir__uring_give(weir_uring *self, weir_io_op *op)
         return code < 0 ? code : -EAGAIN;
     prepare(self, entry, op);
     return begin(self, op, entry);
-}
-
-bool weir__uring_wait_for_room(weir_uring *self, weir_io_op *op)
-{
-    struct io_uring_sqe *entry = weir__uring_next(self);
-    if (entry == NULL)
-        return false;
-    io_uring_prep_poll_add(entry, op->file->fd, POLLOUT);
-    begin(self, op, entry);
-    op->state |= WEIR_OP_WAITS;
-    return true;
 }

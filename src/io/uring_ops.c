@@ -290,20 +290,10 @@ static void complete_accept(weir_uring *self, weir_io_op *op, int code, unsigned
 
 /* The way out ---------------------------------------------------------------------------------- */
 
-/* There is room, or an error that sending finds out. */
-static void send_again(weir_uring *self, weir_io_op *op)
+/* Whether a connect has not even begun. */
+static bool is_undone(int code)
 {
-    int code = weir__uring_give(self, op);
-    if (code == -EAGAIN)
-        refuse(self, op);
-    else if (code != WEIR_IO_PENDING)
-        weir__op_finish(&self->base.base, op, code);
-}
-
-/* Whether nothing was sent, and that is not the last word. */
-static bool is_undone(unsigned state, int code)
-{
-    return weir__uring_is_refusal(code) || code == -EINTR || (state & WEIR_OP_WAITS && code >= 0);
+    return weir__uring_is_refusal(code) || code == -EINTR;
 }
 
 static void complete_out(weir_uring *self, weir_io_op *op, int code)
@@ -311,16 +301,9 @@ static void complete_out(weir_uring *self, weir_io_op *op, int code)
     if (waits_for_answer(op, code))
         return;
     unsigned state = take_back(self, op);
-    if (is_undone(state, code) && state & WEIR_OP_CANCELLED)
-        weir__op_finish(&self->base.base, op, last_word(op, -ECANCELED));
-    else if (state & WEIR_OP_WAITS && code >= 0)
-        send_again(self, op);
-    else if (code == -EAGAIN && op->kind == WEIR_IO_SEND && weir__uring_wait_for_room(self, op))
-        return;
-    else if (is_undone(state, code) && op->kind == WEIR_IO_SEND)
-        refuse(self, op);
-    else
-        weir__op_finish(&self->base.base, op, last_word(op, code));
+    if (state & WEIR_OP_CANCELLED && is_undone(code))
+        code = -ECANCELED;
+    weir__op_finish(&self->base.base, op, last_word(op, code));
 }
 
 /* While an operation is on its way from one state to the next the kernel does not find it. */
@@ -366,29 +349,17 @@ static inline void complete_buffer(weir_uring *self, weir_io_op *op, int code, u
         weir__uring_note_full(self, op);
 }
 
-static inline void complete_sent(weir_uring *self, weir_io_op *op, int code)
-{
-    op->state = 0;
-    op->file->withheld &= (uint8_t)~WEIR_FILE_WRITABLE;
-    op->file->bits |= WEIR_FILE_WRITABLE;
-    op->file->out = NULL;
-    weir__op_tell(&self->base.base, op, &(weir_io_result){ .code = code });
-}
-
 /* What is before the code says what an operation is, and how it stands: it is compared at once. */
 static const weir_io_op usual_receive = {
     .kind = WEIR_IO_RECEIVE, .is_multishot = true, .is_in_flight = true, .state = WEIR_OP_AT_KERNEL
 };
-static const weir_io_op usual_send = { .kind = WEIR_IO_SEND,
-                                       .is_in_flight = true,
-                                       .state = WEIR_OP_AT_KERNEL };
 
 static inline bool is_alike(const weir_io_op *op, const weir_io_op *usual)
 {
     return memcmp(op, usual, offsetof(weir_io_op, code)) == 0;
 }
 
-/* Nearly all of them are one of these two, and nothing was in the way. */
+/* Nearly all of them are this, and nothing was in the way. */
 WEIR__HOT void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigned flags)
 {
     const unsigned many = IORING_CQE_F_BUFFER | IORING_CQE_F_MORE;
@@ -397,8 +368,6 @@ WEIR__HOT void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int cod
         weir__uring_end_batch(self); /* whose callbacks may change this one */
     if (is_alike(op, &usual_receive) && code > 0 && (flags & many) == many)
         complete_buffer(self, op, code, flags);
-    else if (is_alike(op, &usual_send) && code > 0)
-        complete_sent(self, op, code);
     else
         complete_otherwise(self, op, code, flags);
 }
@@ -408,7 +377,7 @@ WEIR__HOT void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int cod
 void weir__uring_salvage(weir_uring *self, weir_io_op *op, int code, unsigned flags)
 {
     if (weir__op_is_out(op)) {
-        if (is_undone(op->state, code))
+        if (is_undone(code))
             return; /* as if it were still there */
         take_back(self, op);
         weir__op_finish_later(&self->base.base, op, code);
@@ -427,7 +396,7 @@ void weir__uring_reclaim(weir_uring *self, weir_io_op *op)
     unsigned state = take_back(self, op);
     if (state & WEIR_OP_ENDED && is_error(op->code) && op->kind == WEIR_IO_RECEIVE)
         op->file->kept_code = (int16_t)op->code;
-    if (state & WEIR_OP_ENDED && weir__op_is_out(op) && !is_undone(state, op->code))
+    if (state & WEIR_OP_ENDED && weir__op_is_out(op) && !is_undone(op->code))
         weir__op_finish_later(&self->base.base, op, op->code);
     else if (state & WEIR_OP_CANCELLED)
         weir__op_finish_later(&self->base.base, op, -ECANCELED);

@@ -17,17 +17,16 @@ static const struct {
     unsigned feature;
     int opcode; /* of the kernel that brought it; negative: it is tried when it is used */
 } known[] = {
-    { "accept", WEIR_URING_ACCEPT, IORING_OP_SOCKET },     /* 5.19 */
-    { "receive", WEIR_URING_RECEIVE, IORING_OP_SEND_ZC },  /* 6.0 */
-    { "recvmsg", WEIR_URING_RECVMSG, IORING_OP_SEND_ZC },  /* 6.0 */
-    { "send", WEIR_URING_SEND, IORING_OP_SEND },           /* 5.6 */
-    { "connect", WEIR_URING_CONNECT, IORING_OP_CONNECT },  /* 5.5 */
-    { "single", WEIR_URING_SINGLE, -1 },                   /* 6.0 */
-    { "defer", WEIR_URING_DEFER, -1 },                     /* 6.1 */
-    { "cooperate", WEIR_URING_COOPERATE, -1 },             /* 5.19 */
-    { "registered", WEIR_URING_REGISTERED, -1 },           /* 5.18 */
-    { "silent", WEIR_URING_SILENT, IORING_OP_SENDMSG_ZC }, /* 6.1 */
-    { "all", WEIR_URING_ALL, -1 },                         /* io_uring itself */
+    { "accept", WEIR_URING_ACCEPT, IORING_OP_SOCKET },    /* 5.19 */
+    { "receive", WEIR_URING_RECEIVE, IORING_OP_SEND_ZC }, /* 6.0 */
+    { "recvmsg", WEIR_URING_RECVMSG, IORING_OP_SEND_ZC }, /* 6.0 */
+    { "send", WEIR_URING_SEND, IORING_OP_SEND },          /* 5.6 */
+    { "connect", WEIR_URING_CONNECT, IORING_OP_CONNECT }, /* 5.5 */
+    { "single", WEIR_URING_SINGLE, -1 },                  /* 6.0 */
+    { "defer", WEIR_URING_DEFER, -1 },                    /* 6.1 */
+    { "cooperate", WEIR_URING_COOPERATE, -1 },            /* 5.19 */
+    { "registered", WEIR_URING_REGISTERED, -1 },          /* 5.18 */
+    { "all", WEIR_URING_ALL, -1 },                        /* io_uring itself */
 };
 #define KNOWN (sizeof known / sizeof *known)
 

@@ -6,7 +6,6 @@
 
 #define DEFAULT_ENTRIES 512
 #define COMPLETIONS_PER_ENTRY 8
-#define LONGEST_UNRELEASED_NS 1000000
 
 /* Newer than the oldest headers that will do. */
 #ifndef IORING_SETUP_SUBMIT_ALL
@@ -167,24 +166,19 @@ static int enter(weir_uring *self, unsigned count, int64_t timeout_ns)
                                self->enter_flags | IORING_ENTER_EXT_ARG, &arg, sizeof arg);
 }
 
-/* 0 when there is something, or the time is over. That a silent send went, and what was sent can be
- * released, ends no wait: so there is a time for it. */
+/* 0 when there is something, or the time is over. */
 int weir__uring_enter(weir_uring *self, int64_t timeout_ns)
 {
     struct io_uring_sq *queue = &self->ring.sq;
     int code = !self->is_open ? -EBADF : self->is_enabled ? 0 : enable(self);
     if (code < 0)
         return code;
-    if (self->silent.count > 0 && (timeout_ns < 0 || timeout_ns > LONGEST_UNRELEASED_NS))
-        timeout_ns = LONGEST_UNRELEASED_NS;
     io_uring_smp_store_release(queue->ktail, queue->sqe_tail);
     weir__io_count(&self->base.base.counters->polls);
     code = enter(self, queue->sqe_tail - *queue->khead, timeout_ns);
     self->room = queue->ring_entries - (queue->sqe_tail - *queue->khead);
     if (!weir__uring_has_submissions(self))
         self->piece_count = self->header_count = 0;
-    if (self->silent.gone < self->silent.count)
-        weir__uring_settle_silent(self);
     if (code >= 0 || code == -ETIME)
         return 0;
     self->is_broken |= is_fatal(code);

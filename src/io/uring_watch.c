@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Polls that watch files, for the engine. */
-#include "io/ops.h"
+#include "io/send.h"
 #include "io/uring.h"
 
 #include <weir/log.h>
@@ -89,6 +89,8 @@ void weir__uring_lose(weir_uring *self, weir_io_file *file, int code)
     weir_io_op *in = take_what_the_kernel_has(&file->in);
     weir_io_op *out = take_what_the_kernel_has(&file->out);
     weir__readiness_lose(&self->base, file, code);
+    if (file->sending & WEIR_SEND_POLLED)
+        weir__send_end_later(&self->base.base, file, code);
     end_at_kernel(self, &file->in, in);
     end_at_kernel(self, &file->out, out);
     weir_log(WEIR_LOG_ERROR, "uring", "descriptor %d is lost: it cannot be watched: %s", file->fd,
@@ -146,7 +148,7 @@ static int look_for_room(weir_uring *self, const weir_io_file *file, int events)
 {
     weir_sys *sys = self->base.base.sys;
     struct pollfd room = { .fd = file->fd, .events = POLLOUT };
-    if (!(events & POLLOUT) || file->out == NULL || file->withheld & WEIR_FILE_WRITABLE)
+    if (!(events & POLLOUT) || !(file->sending & WEIR_SEND_WAITING))
         return events;
     return sys->poll(sys, &room, 1, 0) == 0 ? events & ~POLLOUT : events;
 }

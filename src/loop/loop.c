@@ -298,7 +298,6 @@ static int loop_open(weir_executor *executor)
     int code = open_io(loop);
     if (code < 0)
         return code;
-    loop->io->spare = &loop->writes;
     if (executor->is_manual)
         flush(loop);
     return 0;
@@ -370,7 +369,6 @@ static void loop_destroy(weir_executor *executor)
     if (loop->io != NULL)
         loop->io->type->destroy(loop->io);
     weir__spare_deinit(&loop->writes);
-    weir__spare_deinit(&loop->sends);
     weir__free(loop);
 }
 

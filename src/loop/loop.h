@@ -69,7 +69,6 @@ struct weir_loop {
     int64_t turn_start_ns, tasks_start_ns;
 
     weir_spare writes; /* memory of channels' outbound queues */
-    weir_spare sends;  /* and of the operations that empty them */
 
     /* Counters. */
     weir_io_counters io_counters;

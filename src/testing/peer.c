@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define IN_BITS (WEIR_OP_BIT(WEIR_IO_ACCEPT) | WEIR_OP_BIT(WEIR_IO_RECEIVE))
+#define IN_BITS (WEIR_OP_BIT(WEIR_SCRIPT_ACCEPT) | WEIR_OP_BIT(WEIR_SCRIPT_RECEIVE))
 
 /* What they keep ------------------------------------------------------------------------------ */
 
@@ -89,9 +89,9 @@ bool weir__peer_is_at_end(const weir_peer *peer)
 
 /* What can go on ------------------------------------------------------------------------------ */
 
-bool weir__peer_is_armed(const weir_peer *peer, weir_io_op_kind kind)
+bool weir__peer_is_armed(const weir_peer *peer, weir_script_op op)
 {
-    return peer->armed & WEIR_OP_BIT(kind);
+    return peer->armed & WEIR_OP_BIT(op);
 }
 
 bool weir__peer_can_go_in(const weir_peer *peer)
@@ -103,14 +103,14 @@ bool weir__peer_can_go_out(const weir_peer *peer)
 {
     bool has_answer = peer->out_error < 0 || !peer->is_blocked ||
                       !weir__list_is_empty(&peer->answers);
-    return (weir__peer_is_armed(peer, WEIR_IO_CONNECT) ||
-            weir__peer_is_armed(peer, WEIR_IO_SEND)) &&
+    return (weir__peer_is_armed(peer, WEIR_SCRIPT_CONNECT) ||
+            weir__peer_is_armed(peer, WEIR_SCRIPT_SEND)) &&
            has_answer;
 }
 
 unsigned weir__peer_level(const weir_peer *peer)
 {
-    return weir__peer_is_armed(peer, WEIR_IO_POLL)
+    return weir__peer_is_armed(peer, WEIR_SCRIPT_POLL)
                ? peer->ready & (peer->poll_events | WEIR_IO_HUNG_UP)
                : 0;
 }
@@ -119,7 +119,7 @@ bool weir__peer_can_go_on(const weir_peer *peer)
 {
     return weir__peer_can_go_in(peer) || weir__peer_can_go_out(peer) ||
            weir__peer_level(peer) != 0 ||
-           (weir__peer_is_armed(peer, WEIR_IO_HANGUP) && peer->is_hung_up);
+           (weir__peer_is_armed(peer, WEIR_SCRIPT_HANGUP) && peer->is_hung_up);
 }
 
 /* The way out --------------------------------------------------------------------------------- */

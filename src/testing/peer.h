@@ -5,6 +5,8 @@
 
 #include "io/io.h"
 
+#include <weir/script.h>
+
 /* What waits on the way in, an answer on the way out, or bytes that went. */
 typedef enum weir_item_kind {
     WEIR_ITEM_BYTES,
@@ -28,7 +30,7 @@ typedef struct weir_peer {
     weir_list in, answers, sent;
     size_t sent_bytes;
     unsigned ready;       /* the level that polls find */
-    unsigned armed;       /* a bit for each kind of operation */
+    unsigned armed;       /* a bit for each weir_script_op */
     unsigned poll_events; /* what the armed poll waits for */
     int out_error;        /* hung up: every send fails with this */
     int move_error;       /* what the next rebuild answers for it */
@@ -38,7 +40,7 @@ typedef struct weir_peer {
     weir_io_file *file;  /* the loop's thread's */
 } weir_peer;
 
-#define WEIR_OP_BIT(kind) (1u << (kind))
+#define WEIR_OP_BIT(op) (1u << (op))
 
 /* NULL without memory. */
 weir_peer *weir__peer_new(void);
@@ -58,7 +60,7 @@ bool weir__peer_is_at_end(const weir_peer *peer);
 
 /* Whether an armed operation could go on: for the way in, the way out, or any; and what an armed
  * poll has to be told. */
-bool weir__peer_is_armed(const weir_peer *peer, weir_io_op_kind kind);
+bool weir__peer_is_armed(const weir_peer *peer, weir_script_op op);
 bool weir__peer_can_go_in(const weir_peer *peer);
 bool weir__peer_can_go_out(const weir_peer *peer);
 bool weir__peer_can_go_on(const weir_peer *peer);

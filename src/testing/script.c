@@ -265,7 +265,7 @@ size_t weir_script_sent_bytes(weir_script *script, int fd)
 bool weir_script_is_armed(weir_script *script, int fd, weir_script_op op)
 {
     weir_peer *peer = look_for(script, fd);
-    bool armed = peer != NULL && weir__peer_is_armed(peer, (weir_io_op_kind)op);
+    bool armed = peer != NULL && weir__peer_is_armed(peer, op);
     if (peer != NULL)
         weir__script_unlock(script);
     return armed;

@@ -5,18 +5,12 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
-#include "io/ops.h"
+#include "io/send.h"
 
 #include <errno.h>
 
 #define MOST_PIECES 64
 
-_Static_assert((int)WEIR_SCRIPT_ACCEPT == WEIR_IO_ACCEPT &&
-                   (int)WEIR_SCRIPT_RECEIVE == WEIR_IO_RECEIVE &&
-                   (int)WEIR_SCRIPT_CONNECT == WEIR_IO_CONNECT &&
-                   (int)WEIR_SCRIPT_SEND == WEIR_IO_SEND && (int)WEIR_SCRIPT_POLL == WEIR_IO_POLL &&
-                   (int)WEIR_SCRIPT_HANGUP == WEIR_IO_HANGUP,
-               "the same operations");
 _Static_assert((int)WEIR_WATCH_READ == WEIR_IO_READABLE &&
                    (int)WEIR_WATCH_WRITE == WEIR_IO_WRITABLE &&
                    (int)WEIR_WATCH_HANGUP == WEIR_IO_HUNG_UP,
@@ -88,7 +82,7 @@ static int script_attach(weir_io *base, weir_io_file *file, int fd)
 
 static void forget(weir_script *script, weir_io_file *file, bool is_closed)
 {
-    WEIR_ASSERT(file->in_flight == 0);
+    WEIR_ASSERT(file->in_flight == 0 && !weir__io_is_sending(file));
     weir__io_forget(&script->base, file);
     weir_peer *peer = peer_of(script, file);
     weir__script_lock(script);
@@ -113,26 +107,50 @@ static void script_close_file(weir_io *base, weir_io_file *file)
 
 /* Ending operations --------------------------------------------------------------------------- */
 
-/* From here on the peer's changes concern the operation. */
+static weir_script_op script_op_of(const weir_io_op *op)
+{
+    switch ((weir_io_op_kind)op->kind) {
+    case WEIR_IO_ACCEPT:
+        return WEIR_SCRIPT_ACCEPT;
+    case WEIR_IO_RECEIVE:
+        return WEIR_SCRIPT_RECEIVE;
+    case WEIR_IO_CONNECT:
+        return WEIR_SCRIPT_CONNECT;
+    case WEIR_IO_POLL:
+        return WEIR_SCRIPT_POLL;
+    default:
+        return WEIR_SCRIPT_HANGUP;
+    }
+}
+
+/* From here on the peer's changes concern the operation, or the send. */
+static void join_peer(weir_script *script, weir_peer *peer, weir_script_op op)
+{
+    weir__script_lock(script);
+    peer->armed |= WEIR_OP_BIT(op);
+    weir__script_refresh(script, peer);
+    weir__script_unlock(script);
+}
+
 static int arm(weir_script *script, weir_io_op *op)
 {
     weir_peer *peer = peer_of(script, op->file);
     weir__op_arm(op);
-    weir__script_lock(script);
-    peer->armed |= WEIR_OP_BIT(op->kind);
-    if (op->kind == WEIR_IO_POLL)
+    if (op->kind == WEIR_IO_POLL) {
+        weir__script_lock(script);
         peer->poll_events = op->events;
-    weir__script_refresh(script, peer);
-    weir__script_unlock(script);
+        weir__script_unlock(script);
+    }
+    join_peer(script, peer, script_op_of(op));
     return WEIR_IO_PENDING;
 }
 
 /* The peer's changes concern it no more. */
-static void leave_peer(weir_script *script, const weir_io_op *op)
+static void leave_peer(weir_script *script, const weir_io_file *file, weir_script_op op)
 {
-    weir_peer *peer = peer_of(script, op->file);
+    weir_peer *peer = peer_of(script, file);
     weir__script_lock(script);
-    peer->armed &= ~WEIR_OP_BIT(op->kind);
+    peer->armed &= ~WEIR_OP_BIT(op);
     if (!weir__peer_can_go_on(peer) && weir__list_is_linked(&peer->link))
         weir__list_remove(&peer->link);
     weir__script_unlock(script);
@@ -140,27 +158,23 @@ static void leave_peer(weir_script *script, const weir_io_op *op)
 
 static void finish(weir_script *script, weir_io_op *op, int code)
 {
-    leave_peer(script, op);
+    leave_peer(script, op->file, script_op_of(op));
     weir__op_finish(&script->base, op, code);
 }
 
 static void finish_later(weir_script *script, weir_io_op *op, int code)
 {
-    leave_peer(script, op);
+    leave_peer(script, op->file, script_op_of(op));
     weir__op_finish_later(&script->base, op, code);
 }
 
 /* The way out --------------------------------------------------------------------------------- */
 
-/* Sends what it can; -EAGAIN when that has to wait. */
-static int send_now(weir_script *script, weir_io_op *op)
+static int send_bytes(weir_script *script, weir_io_file *file, const struct iovec *pieces,
+                      int count)
 {
-    struct iovec pieces[MOST_PIECES];
     size_t length = 0;
-    weir_peer *peer = peer_of(script, op->file);
-    int count = op->gather(op, pieces, MOST_PIECES);
-    if (count < 0)
-        return count;
+    weir_peer *peer = peer_of(script, file);
     for (int i = 0; i < count; i++)
         length += pieces[i].iov_len;
     weir_item *sent = weir__item_new(WEIR_ITEM_BYTES, 0, NULL, length);
@@ -175,7 +189,32 @@ static int send_now(weir_script *script, weir_io_op *op)
     }
     weir__script_unlock(script);
     weir__free(sent);
-    return code;
+    return code == -EAGAIN ? WEIR_SEND_BLOCKED : code;
+}
+
+static int script_try_send(weir_io *base, weir_io_file *file)
+{
+    struct iovec pieces[MOST_PIECES];
+    weir_io_send send = { .pieces = pieces, .max_pieces = MOST_PIECES };
+    if (!(weir__io_take_send(base, file) || file->sending & WEIR_SEND_CANCELLED))
+        return WEIR_SEND_BLOCKED;
+    int count = file->sender->gather(file, &send);
+    if (count <= 0)
+        return count < 0 ? count : WEIR_SEND_NOTHING;
+    return send.kind == WEIR_IO_SEND_BYTES ? send_bytes(script_of(base), file, pieces, count)
+                                           : -EOPNOTSUPP;
+}
+
+static int script_wait_to_send(weir_io *base, weir_io_file *file)
+{
+    join_peer(script_of(base), peer_of(script_of(base), file), WEIR_SCRIPT_SEND);
+    return 0;
+}
+
+static void script_cancel_send(weir_io *base, weir_io_file *file)
+{
+    leave_peer(script_of(base), file, WEIR_SCRIPT_SEND);
+    weir__send_end_later(base, file, WEIR_SEND_NOTHING);
 }
 
 /* What a connect ends with; -EINPROGRESS when that is still to come. */
@@ -189,13 +228,14 @@ static int connect_now(weir_script *script, weir_io_op *op)
 
 static void complete_out(weir_script *script, weir_io_file *file)
 {
-    weir_io_op *op = file->out;
-    if (op->kind == WEIR_IO_SEND && !weir__io_take_send(&script->base, file))
+    if (file->sending & WEIR_SEND_WAITING) {
+        leave_peer(script, file, WEIR_SCRIPT_SEND);
+        weir__send_continue(&script->base, file);
         return;
-    bool is_send = op->kind == WEIR_IO_SEND;
-    int code = is_send ? send_now(script, op) : connect_now(script, op);
-    if (code != (is_send ? -EAGAIN : -EINPROGRESS))
-        finish(script, op, code);
+    }
+    int code = file->out != NULL ? connect_now(script, file->out) : -EINPROGRESS;
+    if (code != -EINPROGRESS)
+        finish(script, file->out, code);
 }
 
 /* The way in ---------------------------------------------------------------------------------- */
@@ -248,13 +288,13 @@ static void complete_in(weir_script *script, weir_io_file *file)
         result.code = op->kind == WEIR_IO_RECEIVE ? receive(script, op, &result)
                                                   : accept_now(script, op, &result, &address);
         if (op->kind == WEIR_IO_ACCEPT ? result.code < 0 : result.code <= 0) {
-            leave_peer(script, op);
+            leave_peer(script, op->file, script_op_of(op));
             weir__op_finish_in(&script->base, op, result.code, count);
             return;
         }
         count++;
         if (!op->is_multishot)
-            leave_peer(script, op);
+            leave_peer(script, op->file, script_op_of(op));
         goes_on = weir__op_tell_data(&script->base, op, &result);
     }
     if (count > 0 && script->base.current == file)
@@ -300,7 +340,7 @@ static void complete_file(weir_script *script, weir_peer *peer)
     if (weir__file_poll(file) != NULL && seen.level != 0)
         weir__op_tell(&script->base, weir__file_poll(file),
                       &(weir_io_result){ .code = (int)seen.level, .is_armed = true });
-    if (script->base.current == file && file->out != NULL && seen.goes_out)
+    if (script->base.current == file && seen.goes_out)
         complete_out(script, file);
     if (script->base.current == file && file->in != NULL && seen.goes_in)
         complete_in(script, file);
@@ -324,6 +364,7 @@ static unsigned script_complete(weir_io *base)
     weir_script *script = script_of(base);
     uint64_t before = atomic_load_explicit(&base->counters->completions, memory_order_relaxed);
     weir__io_tell_ended(base);
+    weir__send_report_ended(base);
     /* Those that are known now; who comes back waits for the next turn. */
     weir_list todo;
     weir_peer *peer;
@@ -341,12 +382,6 @@ static unsigned script_complete(weir_io *base)
 }
 
 /* Submitting ---------------------------------------------------------------------------------- */
-
-static int submit_send(weir_script *script, weir_io_op *op)
-{
-    int code = weir__io_take_send(&script->base, op->file) ? send_now(script, op) : -EAGAIN;
-    return code == -EAGAIN ? arm(script, op) : code;
-}
 
 static int submit_connect(weir_script *script, weir_io_op *op)
 {
@@ -367,9 +402,7 @@ static int script_submit(weir_io *base, weir_io_op *op)
         finish_later(script, op, error);
         return WEIR_IO_PENDING;
     }
-    return op->kind == WEIR_IO_SEND      ? submit_send(script, op)
-           : op->kind == WEIR_IO_CONNECT ? submit_connect(script, op)
-                                         : arm(script, op);
+    return op->kind == WEIR_IO_CONNECT ? submit_connect(script, op) : arm(script, op);
 }
 
 static void script_cancel(weir_io *base, weir_io_op *op)
@@ -387,7 +420,7 @@ static bool script_has_results(const weir_io *base)
     weir__script_lock(script);
     bool has_known = !weir__list_is_empty(&script->known);
     weir__script_unlock(script);
-    return has_known || script->base.first_ended != NULL;
+    return has_known || script->base.first_ended != NULL || script->base.first_sent != NULL;
 }
 
 /* Under the lock: the blocking wait, under a name that a stack trace shows. */
@@ -492,6 +525,10 @@ static void lose(weir_script *script, weir_io_file *file, int code)
         if (ops[i] != NULL)
             finish_later(script, ops[i], code);
     }
+    if (file->sending & WEIR_SEND_WAITING) {
+        leave_peer(script, file, WEIR_SCRIPT_SEND);
+        weir__send_end_later(&script->base, file, code);
+    }
 }
 
 static int script_rebuild(weir_io *base)
@@ -539,6 +576,9 @@ static const weir_io_type script_type = {
     .close_file = script_close_file,
     .submit = script_submit,
     .cancel = script_cancel,
+    .try_send = script_try_send,
+    .wait_to_send = script_wait_to_send,
+    .cancel_send = script_cancel_send,
     .poll = script_poll,
     .complete = script_complete,
     .has_results = script_has_results,

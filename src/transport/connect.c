@@ -27,7 +27,6 @@ typedef struct weir_connecting {
 static int end_connect(weir_connecting *self, int code)
 {
     weir_promise *promise = self->promise;
-    self->socket->out = NULL;
     self->is_over = true;
     weir_timer_cancel(&self->timer);
     if (self->is_heard)
@@ -153,7 +152,7 @@ void weir__socket_connect(weir_channel *channel, const weir_address *remote,
                           const weir_address *local, weir_promise *promise)
 {
     weir_socket *socket = weir__socket_of(channel);
-    int refusal = socket->out != NULL ? -EALREADY : socket->is_connected ? -EISCONN : 0;
+    int refusal = socket->file.out != NULL ? -EALREADY : socket->is_connected ? -EISCONN : 0;
     if (weir_address_sockaddr(remote, NULL) == NULL)
         refusal = -EINVAL;
     if (refusal < 0) {
@@ -166,7 +165,6 @@ void weir__socket_connect(weir_channel *channel, const weir_address *remote,
         weir__channel_close_now(channel, NULL);
         return;
     }
-    socket->out = &self->op;
     int code = begin(self, local);
     if (code != WEIR_IO_PENDING)
         finish(self, code);

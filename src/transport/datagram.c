@@ -22,6 +22,7 @@ typedef struct datagram_channel {
     _Atomic(int) multicast_interface; /* for IPv4: the kernel tells only its address, if that */
     bool has_passed_on;               /* something, in this batch */
     bool is_offloading;               /* the kernel may put several together */
+    uint8_t reports;                  /* of unreachable ports, in a row */
     _Atomic(uint64_t) truncated, unreachable;
 } datagram_channel;
 
@@ -153,10 +154,10 @@ static void on_batch_end(weir_io_op *op)
 
 /* One that does not fit into the pieces ends the batch; the first never will, and then nothing is
  * sent. */
-static bool next_datagram(weir_io_op *op, unsigned n, weir_io_datagram *to, struct iovec *pieces,
-                          int max)
+static bool next_datagram(weir_io_file *file, unsigned n, weir_io_datagram *to,
+                          struct iovec *pieces, int max)
 {
-    weir_channel *channel = &weir__socket_of_out(op)->channel;
+    weir_channel *channel = &weir__socket_of_file(file)->channel;
     const datagram_channel *self = datagrams_of(channel);
     weir_msg *msg = weir__outbound_at(&channel->outbound, channel->spare, n);
     if (msg == NULL)
@@ -208,63 +209,49 @@ static bool is_about_another(const datagram_channel *self, int code)
            self->socket.family != AF_UNIX;
 }
 
-/* What came of a send: 0, or a report to be told when the sending is over, for whoever hears it may
- * do anything; then the same is to be tried again. */
-static int settle(datagram_channel *self, int code, int *reports)
+static int datagram_gather(weir_io_file *file, weir_io_send *send)
 {
-    if (code < 0 && is_about_another(self, code) && ++*reports <= MOST_REPORTS) {
-        weir__counter_add(&self->unreachable, 1);
-        return code;
-    }
-    if (code > 0)
-        account(self, code);
-    else
-        fail_first(self, code < 0 ? code : -EMSGSIZE);
+    weir_channel *channel = &weir__socket_of_file(file)->channel;
+    send->kind = WEIR_IO_SEND_DATAGRAMS;
+    if (weir__outbound_current(&channel->outbound, channel->spare) != NULL)
+        return 1;
+    weir__channel_sent(channel, 0); /* only cancelled ones were left */
     return 0;
 }
 
-static void on_sent(weir_io_op *op, const weir_io_result *result);
+/* A report about an earlier datagram has nothing to do with this one, which is tried again; not for
+ * ever. */
+static void datagram_on_sent(weir_io_file *file, int code)
+{
+    weir_channel *channel = &weir__socket_of_file(file)->channel;
+    datagram_channel *self = datagrams_of(channel);
+    bool is_other = code < 0 && is_about_another(self, code) && self->reports < MOST_REPORTS;
+    self->reports = is_other ? self->reports + 1 : 0;
+    if (is_other) {
+        weir__counter_add(&self->unreachable, 1);
+        tell(self, code);
+    } else {
+        if (code > 0)
+            account(self, code);
+        else
+            fail_first(self, code < 0 ? code : -EMSGSIZE);
+        weir__channel_sent(channel, 0);
+    }
+    if (weir__outbound_has_flushed(&channel->outbound))
+        weir__io_send(weir__socket_io(&self->socket), file);
+}
+
+static const weir_io_sender datagram_sender = {
+    .gather = datagram_gather,
+    .next_datagram = next_datagram,
+    .on_sent = datagram_on_sent,
+    .on_send_cancelled = weir__socket_send_cancelled,
+};
 
 static void datagram_flush(weir_channel *channel)
 {
-    datagram_channel *self = datagrams_of(channel);
-    int reports = 0, report = 0, code = 0;
-    if (self->socket.out != NULL || !weir__outbound_has_flushed(&channel->outbound))
-        return;
-    weir_io_op *out = weir__socket_take_out(&self->socket);
-    while (code != WEIR_IO_PENDING &&
-           weir__outbound_current(&channel->outbound, channel->spare) != NULL) {
-        if (out == NULL) {
-            fail_first(self, -ENOMEM);
-            continue;
-        }
-        out->kind = WEIR_IO_SEND_DATAGRAMS;
-        out->next_datagram = next_datagram;
-        out->on_done = on_sent;
-        code = weir__io_submit(weir__socket_io(&self->socket), out);
-        int told = code != WEIR_IO_PENDING ? settle(self, code, &reports) : 0;
-        report = told < 0 ? told : report;
-    }
-    weir__socket_give_out_back(&self->socket);
-    weir__channel_sent(channel, 0);
-    if (report < 0)
-        tell(self, report);
-}
-
-static void on_sent(weir_io_op *op, const weir_io_result *result)
-{
-    datagram_channel *self = datagrams_of(&weir__socket_of_out(op)->channel);
-    weir_channel *channel = &self->socket.channel;
-    int reports = 0, report = 0;
-    weir__socket_give_out_back(&self->socket);
-    if (result->code != -ECANCELED) {
-        report = settle(self, result->code, &reports);
-        weir__channel_sent(channel, 0);
-    }
-    if (!weir__socket_landed(&self->socket))
-        weir__channel_resume_output(channel);
-    if (report < 0)
-        tell(self, report);
+    if (weir__outbound_has_flushed(&channel->outbound))
+        weir__io_send(weir__socket_io(weir__socket_of(channel)), &weir__socket_of(channel)->file);
 }
 
 static bool datagram_takes(const weir_channel *channel, const weir_msg *msg)
@@ -320,6 +307,7 @@ static int datagram_attach(weir_channel *channel)
             self->bound = self->local;
     }
     int code = weir__socket_attach(channel);
+    self->socket.file.sender = &datagram_sender;
     note_fullness(self);
     return code;
 }

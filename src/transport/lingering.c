@@ -116,7 +116,6 @@ bool weir__lingering_begin(weir_socket *self)
         return false;
     int64_t now_ns = weir_loop_now_ns(weir__channel_loop(&self->channel));
     weir__sending_end(self);
-    weir__socket_settle(self);
     weir__outbound_fail(&self->channel.outbound, self->channel.spare, WEIR_ECLOSED);
     self->sys->shutdown(self->sys, self->fd, SHUT_WR);
     lingering->timer =

@@ -14,14 +14,14 @@
  *    from --- in: splice ---> [ pipe ] --- out: splice ---> to
  *
  * By turns: the pipe is filled from one socket and emptied into the other, so that an EAGAIN is
- * always the socket's. Both operations are the relay's own; the sockets' own are quiet meanwhile.
+ * always the socket's. Meanwhile the relay is the sender of `to`, and receives in place of `from`.
  */
 typedef struct weir_relaying {
     weir_socket *from, *to; /* with references to their channels */
     weir_promise *promise;  /* may be NULL */
     int ends[2];            /* of the pipe: to read from, to write to */
     size_t held;            /* bytes in it */
-    weir_io_op in, out;
+    weir_io_op in;
     weir_task begin;
     weir_deferred deferred; /* frees it: the backend may still look at an operation */
 } relay;
@@ -42,6 +42,7 @@ static void end(relay *self, int code)
     sys->close(sys, self->ends[0]);
     sys->close(sys, self->ends[1]);
     self->from->is_relayed = self->to->is_relay = false;
+    weir__stream_take_sender(self->to);
     self->to->channel.is_output_lent = false;
     if (self->to->extras != NULL)
         self->to->extras->relaying = NULL;
@@ -103,25 +104,54 @@ static void sent(relay *self, int bytes)
     weir__channel_note_sent(&self->to->channel);
 }
 
-/* What the other one takes at once goes at once; then the pipe is filled again. */
-static void go_on(relay *self)
+static void fill(relay *self)
 {
-    int code = 0;
-    while (self->held > 0 && code >= 0) {
-        self->out.splice.length = (uint32_t)self->held;
-        code = weir__io_submit(weir__socket_io(self->to), &self->out);
-        if (code == WEIR_IO_PENDING)
-            return;
-        if (code > 0)
-            sent(self, code);
-    }
-    if (code < 0)
-        fail_output(self, code);
-    else if (has_lost_an_end(self) || self->to->channel.is_output_ended)
+    if (has_lost_an_end(self) || self->to->channel.is_output_ended)
         end_and_resume(self, WEIR_ECLOSED);
     else
         weir__io_submit(weir__socket_io(self->from), &self->in);
 }
+
+static relay *relay_of(weir_io_file *file)
+{
+    return weir__socket_of_file(file)->extras->relaying;
+}
+
+static int relay_gather(weir_io_file *file, weir_io_send *send)
+{
+    send->kind = WEIR_IO_SEND_PIPE;
+    send->fd = relay_of(file)->ends[0];
+    send->length = relay_of(file)->held;
+    return send->length > 0;
+}
+
+static void relay_on_sent(weir_io_file *file, int code)
+{
+    relay *self = relay_of(file);
+    if (code >= 0)
+        sent(self, code);
+    if (weir__channel_is_closing(&self->to->channel))
+        end_and_resume(self, WEIR_ECLOSED);
+    else if (code < 0)
+        fail_output(self, code);
+    else if (self->held > 0)
+        weir__io_send(weir__socket_io(self->to), file);
+    else
+        fill(self);
+}
+
+/* The channel closes. */
+static void relay_on_send_cancelled(weir_io_file *file)
+{
+    relay *self = relay_of(file);
+    end_and_resume(self, WEIR_ECLOSED);
+}
+
+static const weir_io_sender relay_sender = {
+    .gather = relay_gather,
+    .on_sent = relay_on_sent,
+    .on_send_cancelled = relay_on_send_cancelled,
+};
 
 static void on_in(weir_io_op *op, const weir_io_result *result)
 {
@@ -136,21 +166,8 @@ static void on_in(weir_io_op *op, const weir_io_result *result)
     } else {
         self->held = (size_t)result->code;
         weir__counter_add(&self->from->channel.bytes_in, (uint64_t)result->code);
-        go_on(self);
+        weir__io_send(weir__socket_io(self->to), &self->to->file);
     }
-}
-
-static void on_out(weir_io_op *op, const weir_io_result *result)
-{
-    relay *self = WEIR_CONTAINER(op, relay, out);
-    if (result->code >= 0)
-        sent(self, result->code);
-    if (weir__channel_is_closing(&self->to->channel))
-        end_and_resume(self, WEIR_ECLOSED);
-    else if (result->code < 0)
-        fail_output(self, result->code);
-    else
-        go_on(self);
 }
 
 void weir__relaying_stop(relay *self)
@@ -166,7 +183,7 @@ static int begin(weir_task *task)
 {
     relay *self = WEIR_CONTAINER(task, relay, begin);
     if (has_lost_an_end(self) || !self->from->in.is_in_flight)
-        go_on(self);
+        fill(self);
     else if (weir__channel_post(&self->from->channel, &self->begin) < 0)
         end_and_resume(self, WEIR_ECLOSED);
     return 0;
@@ -219,7 +236,7 @@ static int check(const weir_channel *from, weir_channel *to)
 static int check_busy(const weir_channel *from, weir_channel *to)
 {
     bool is_busy = weir__socket_of(from)->is_relayed || weir__socket_of(to)->is_relay ||
-                   !weir__socket_settle(weir__socket_of(to)) ||
+                   weir__io_is_sending(&weir__socket_of(to)->file) ||
                    !weir__outbound_is_empty(&to->outbound);
     return is_busy ? -EBUSY : 0;
 }
@@ -242,9 +259,7 @@ static int start(weir_channel *from, weir_channel *to, weir_promise *promise)
     self->in.splice.fd = self->ends[1];
     self->in.splice.length = PIPE_BYTES;
     self->in.on_done = on_in;
-    self->out = (weir_io_op){ .kind = WEIR_IO_SPLICE_OUT, .file = &self->to->file };
-    self->out.splice.fd = self->ends[0];
-    self->out.on_done = on_out;
+    self->to->file.sender = &relay_sender;
     self->begin = (weir_task){ .run = begin, .dropped = begin_dropped, .name = "relay" };
     self->promise = weir_promise_retain(promise);
     weir_channel_retain(from);

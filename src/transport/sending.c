@@ -24,8 +24,6 @@ typedef struct progress {
 } progress;
 
 typedef struct weir_sending {
-    weir_io_region region;
-    weir_io_parcel parcel;
     progress *progress; /* of the region that is being sent, if somebody wants to know */
 } weir_sending;
 
@@ -63,52 +61,47 @@ static int begin_progress(weir_sending *self, weir_file_region *region)
     return 0;
 }
 
-static int prepare_region(weir_socket *self, weir_file_region *region)
+static int prepare_region(weir_socket *self, weir_file_region *region, weir_io_send *send)
 {
     if (region->on_progress != NULL && self->extras->sending->progress == NULL &&
         begin_progress(self->extras->sending, region) < 0)
         return -ENOMEM;
     uint64_t sent = self->channel.outbound.first->sent;
     uint64_t left = region->length - sent;
-    self->extras->sending->region = (weir_io_region){
-        .fd = region->fd,
-        .offset = region->offset + sent,
-        .length = left < MOST_FILE_BYTES ? (size_t)left : MOST_FILE_BYTES,
-    };
-    self->out->kind = WEIR_IO_SEND_FILE;
-    self->out->region = &self->extras->sending->region;
-    return 0;
+    send->kind = WEIR_IO_SEND_FILE;
+    send->fd = region->fd;
+    send->offset = region->offset + sent;
+    send->length = left < MOST_FILE_BYTES ? (size_t)left : MOST_FILE_BYTES;
+    return 1;
 }
 
-static int prepare_parcel(weir_socket *self, const weir_descriptors *parcel)
+static int prepare_parcel(const weir_descriptors *parcel, weir_io_send *send)
 {
-    struct iovec piece;
     size_t length = weir_buf_readable(parcel->bytes);
-    int count = weir_buf_iovec(parcel->bytes, weir_buf_reader(parcel->bytes), length, &piece, 1,
-                               NULL);
+    int count = weir_buf_iovec(parcel->bytes, weir_buf_reader(parcel->bytes), length, send->pieces,
+                               1, NULL);
     if (count < 1)
         return WEIR_EBOUNDS; /* somebody has read the bytes meanwhile */
     for (unsigned i = 0; i < parcel->count; i++) {
         if (parcel->fds[i] < 0)
             return -EBADF; /* or taken a descriptor out */
     }
-    self->extras->sending->parcel = (weir_io_parcel){ parcel->fds, parcel->count, piece.iov_base,
-                                                      piece.iov_len };
-    self->out->kind = WEIR_IO_SEND_DESCRIPTORS;
-    self->out->parcel = &self->extras->sending->parcel;
-    return 0;
+    send->kind = WEIR_IO_SEND_DESCRIPTORS;
+    send->descriptors = parcel->fds;
+    send->descriptor_count = parcel->count;
+    return 1;
 }
 
-int weir__sending_prepare(weir_socket *self, weir_msg *msg)
+int weir__sending_prepare(weir_socket *self, weir_msg *msg, weir_io_send *send)
 {
+    if (msg->type == &weir_descriptors_type)
+        return prepare_parcel((weir_descriptors *)msg, send);
     weir_socket_extras *extras = weir__socket_need_extras(self);
     if (extras != NULL && extras->sending == NULL)
         extras->sending = weir__zalloc(sizeof *extras->sending);
     if (extras == NULL || extras->sending == NULL)
         return -ENOMEM;
-    if (msg->type == &weir_descriptors_type)
-        return prepare_parcel(self, (weir_descriptors *)msg);
-    return prepare_region(self, (weir_file_region *)msg);
+    return prepare_region(self, (weir_file_region *)msg, send);
 }
 
 /* Told behind the callback under way, once for all that has gone until then. */

@@ -7,10 +7,10 @@
 
 bool weir__sending_takes(const weir_socket *self, const weir_msg *msg);
 
-/* Prepares `out` for such a message, which is the first in the queue: 0 or a negative code. */
-int weir__sending_prepare(weir_socket *self, weir_msg *msg);
+/* Describes what to send of such a message, which is the first in the queue: as `gather`. */
+int weir__sending_prepare(weir_socket *self, weir_msg *msg, weir_io_send *send);
 
-/* The operation has sent so much of it: 0, or why it will never be all of it. */
+/* So much of it was sent: 0, or the code with which the stream fails. */
 int weir__sending_sent(weir_socket *self, int sent);
 
 /* The socket closes. */

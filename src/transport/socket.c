@@ -60,7 +60,8 @@ bool weir__socket_is_active(const weir_channel *channel)
 
 static bool is_busy(const weir_socket *self)
 {
-    return self->is_lingering || (self->is_attached && self->file.in_flight > 0);
+    return self->is_lingering ||
+           (self->is_attached && (self->file.in_flight > 0 || weir__io_is_sending(&self->file)));
 }
 
 /* A channel that closes does not wait for a relay, which may wait for somebody else's bytes. */
@@ -87,12 +88,12 @@ bool weir__socket_quiesce(weir_channel *channel, bool is_closing)
     if (!self->is_quiescing)
         return true;
     cancel(self, &self->in);
-    if (is_closing || (self->out != NULL && self->out->kind != WEIR_IO_CONNECT))
-        cancel(self, self->out);
-    if (is_closing) { /* a relay's */
-        cancel(self, self->file.in);
-        cancel(self, self->file.out);
+    if (is_closing) {
+        cancel(self, self->file.out); /* a connect */
+        cancel(self, self->file.in);  /* a relay's */
     }
+    if (is_closing || !self->is_relay)
+        weir__io_cancel_send(weir__socket_io(self), &self->file);
     return false;
 }
 
@@ -106,6 +107,11 @@ bool weir__socket_landed(weir_socket *self)
     self->is_quiescing = false;
     weir__channel_quiet(&self->channel);
     return true;
+}
+
+void weir__socket_send_cancelled(weir_io_file *file)
+{
+    weir__socket_landed(weir__socket_of_file(file));
 }
 
 /* Others ask it under the lock. */

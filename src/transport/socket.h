@@ -15,8 +15,8 @@
  * until close; while the channel is on a loop, its backend knows the file.
  *
  *   weir_channel_new          fd is open
- *   attach  (registration)    the loop's backend knows it; `in` and `out` can be submitted
- *   quiesce                   both are cancelled, and their ends awaited
+ *   attach  (registration)    the loop's backend knows it: it can read, connect and send
+ *   quiesce                   all of that is cancelled, and its end awaited
  *   detach  (another loop)    fd is open
  *   close                     fd is closed
  */
@@ -25,7 +25,6 @@ typedef struct weir_socket {
     weir_sys *sys;
     weir_io_file file;
     weir_io_op in;
-    weir_io_op *out;                   /* what is being sent, or the connect; NULL: nothing is */
     struct weir_socket_extras *extras; /* what few sockets need; NULL until then */
     int fd;       /* set once; for any thread, under the channel's lock, while it is open */
     bool is_open; /* under the channel's lock */
@@ -63,9 +62,9 @@ static inline weir_socket *weir__socket_of_in(weir_io_op *op)
     return WEIR_CONTAINER(op, weir_socket, in);
 }
 
-static inline weir_socket *weir__socket_of_out(weir_io_op *op)
+static inline weir_socket *weir__socket_of_file(weir_io_file *file)
 {
-    return WEIR_CONTAINER(op->file, weir_socket, file);
+    return WEIR_CONTAINER(file, weir_socket, file);
 }
 
 static inline weir_io *weir__socket_io(const weir_socket *self)
@@ -96,34 +95,11 @@ void weir__socket_stop_reading(weir_channel *channel);
 int weir__socket_set_option(weir_channel *channel, weir_option option, int64_t value);
 int weir__socket_get_option(const weir_channel *channel, weir_option option, int64_t *value);
 
-/* The operation to send with, from the loop's spares, so that a socket that sends nothing has none:
- * NULL without memory. And it is given back, unless it is under way. */
-static inline weir_io_op *weir__socket_take_out(weir_socket *self)
-{
-    weir_loop *loop = weir__channel_loop(&self->channel);
-    weir_io_op *op = weir__spare_get(&loop->sends, sizeof *op);
-    if (op != NULL)
-        *op = (weir_io_op){ .file = &self->file };
-    self->out = op;
-    return op;
-}
+/* A sender's on_send_cancelled. */
+void weir__socket_send_cancelled(weir_io_file *file);
 
-static inline void weir__socket_give_out_back(weir_socket *self)
-{
-    weir_loop *loop = weir__channel_loop(&self->channel);
-    if (self->out == NULL || self->out->is_in_flight)
-        return;
-    weir__spare_put(&loop->sends, self->out);
-    self->out = NULL;
-}
-
-/* Hands over what was sent silently; what does not go is in the queue again. False: that is not
- * known yet. */
-static inline bool weir__socket_settle(weir_socket *self)
-{
-    weir_io *io = self->is_attached ? weir__socket_io(self) : NULL;
-    return io == NULL || io->type->settle == NULL || io->type->settle(io, &self->file);
-}
+/* The channel's own messages are what a stream sends: after attach, and after a relay. */
+void weir__stream_take_sender(weir_socket *self);
 
 /* An operation has ended: true when the channel waited for that, and the result is of no interest.
  */

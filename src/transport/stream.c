@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams: TCP and Unix connections. */
 #include "base/alloc.h"
-#include "channel/inbox.h"
 #include "transport/sending.h"
 #include "transport/socket.h"
 
 #include <errno.h>
 #include <linux/tcp.h>
 #include <string.h>
-
-/* Of a send that nobody waits for. */
-#define MOST_UNAWAITED 4096
-
-/* That one call sends, when the channel closes. */
-#define LAST_PIECES 64
 
 /* Reading -------------------------------------------------------------------------------------- */
 
@@ -62,227 +55,65 @@ WEIR__HOT static void on_batch_end(weir_io_op *op)
 
 /* Sending -------------------------------------------------------------------------------------- */
 
-static void on_sent(weir_io_op *op, const weir_io_result *result);
-
-static int gather(weir_io_op *op, struct iovec *pieces, int max)
+/* What is first in the queue. Empty messages and cancelled ones have nothing to send. */
+static int stream_gather(weir_io_file *file, weir_io_send *send)
 {
-    weir_channel *channel = &weir__socket_of_out(op)->channel;
-    return weir__outbound_gather(&channel->outbound, channel->spare, pieces, max);
-}
-
-static void prepare_bytes(weir_socket *self)
-{
-    self->out->kind = WEIR_IO_SEND;
-    self->out->on_done = on_sent;
-    self->out->gather = gather;
-}
-
-/* Submits what is first in the queue: the operation's result. */
-static int send_first(weir_socket *self, weir_msg *msg)
-{
-    prepare_bytes(self);
-    int code = msg->type == &weir_buf_type ? 0 : weir__sending_prepare(self, msg);
-    if (code < 0)
-        return code;
-    return weir__io_submit(weir__socket_io(self), self->out);
-}
-
-/* So much of what is first went: 0, or the code that ends everything. */
-static int account(weir_socket *self, int sent)
-{
+    weir_socket *self = weir__socket_of_file(file);
     weir_channel *channel = &self->channel;
-    if (self->out->kind != WEIR_IO_SEND)
-        return weir__sending_sent(self, sent);
-    weir__outbound_sent(&channel->outbound, channel->spare, (size_t)sent);
+    weir_msg *msg;
+    while ((msg = weir__outbound_current(&channel->outbound, channel->spare)) != NULL) {
+        if (msg->type != &weir_buf_type)
+            return weir__sending_prepare(self, msg, send);
+        int count = weir__outbound_gather(&channel->outbound, channel->spare, send->pieces,
+                                          send->max_pieces);
+        if (count != 0)
+            return count;
+        weir__outbound_sent(&channel->outbound, channel->spare, 0);
+    }
+    weir__channel_sent(channel, 0);
     return 0;
 }
 
-/* What is flushed goes by operations, until one has to wait: its result. */
-static int send_by_operations(weir_socket *self)
+/* 0, or the code that ends everything. */
+static int account(weir_socket *self, int sent)
 {
+    weir_outbound *queue = &self->channel.outbound;
+    if (queue->first->msg->type != &weir_buf_type)
+        return weir__sending_sent(self, sent);
+    weir__outbound_sent(queue, self->channel.spare, (size_t)sent);
+    return 0;
+}
+
+WEIR__HOT static void stream_on_sent(weir_io_file *file, int code)
+{
+    weir_socket *self = weir__socket_of_file(file);
     weir_channel *channel = &self->channel;
-    weir_msg *msg;
-    int code = 0;
-    if (weir__socket_take_out(self) == NULL)
-        return -ENOMEM;
-    while (code == 0 &&
-           (msg = weir__outbound_current(&channel->outbound, channel->spare)) != NULL) {
-        code = send_first(self, msg);
-        if (code >= 0)
-            code = account(self, code);
-    }
-    weir__socket_give_out_back(self);
-    return code == WEIR_IO_PENDING ? 0 : code;
+    if (code >= 0 && weir__outbound_has_flushed(&channel->outbound))
+        code = account(self, code);
+    if (code >= 0 || !weir__channel_is_closing(channel))
+        weir__channel_sent(channel, code);
+    if (code >= 0 && weir__outbound_has_flushed(&channel->outbound))
+        weir__io_send(weir__socket_io(self), file);
 }
 
-/* Whoever frees a message that was sent may wish to move the channel: that has to wait. */
-static bool begin_flushing(weir_channel *channel)
-{
-    bool was_flushing = channel->is_flushing;
-    channel->is_flushing = true;
-    return was_flushing;
-}
+static const weir_io_sender stream_sender = {
+    .gather = stream_gather,
+    .on_sent = stream_on_sent,
+    .on_send_cancelled = weir__socket_send_cancelled,
+};
 
-static void end_flushing(weir_channel *channel, bool was_flushing)
-{
-    channel->is_flushing = was_flushing;
-    if (!was_flushing && channel->is_leaving)
-        weir__channel_try_to_leave(channel);
-}
-
-/* Sends what is flushed, of which `code` bytes went already; or that has failed. */
-WEIR__BESIDE static void send_rest(weir_socket *self, int code)
-{
-    weir_channel *channel = &self->channel;
-    bool was_flushing = begin_flushing(channel);
-    if (code > 0)
-        weir__outbound_sent(&channel->outbound, channel->spare, (size_t)code);
-    if (code >= 0 || code == -EAGAIN)
-        code = send_by_operations(self);
-    weir__channel_sent(channel, code);
-    end_flushing(channel, was_flushing);
-}
-
-/* Silent sends --------------------------------------------------------------------------------- */
-
-/* Whether somebody waits until the first message has gone: its writer, or who cannot write more, or
- * closes. What is long may not go at once, and what has begun goes on as it did. */
-static inline bool is_awaited(const weir_channel *channel, size_t length)
-{
-    return channel->outbound.first->promise != NULL || length > MOST_UNAWAITED ||
-           channel->outbound.is_started || channel->outbound.first->sent > 0 ||
-           channel->is_output_ended || weir__channel_is_closing(channel) ||
-           atomic_load_explicit(&channel->unwritable, memory_order_relaxed) != 0;
-}
-
-/* One buffer in one piece, which is not heard of again: whether it is on its way. */
-static inline bool send_silently(weir_socket *self, weir_io *io, const uint8_t *bytes,
-                                 size_t length)
-{
-    weir_channel *channel = &self->channel;
-    weir_write *entry = channel->outbound.first;
-    if (is_awaited(channel, length) ||
-        io->type->send_silently(io, &self->file, entry->msg, entry, bytes, length) < 0)
-        return false;
-    weir__outbound_let_go(&channel->outbound);
-    weir__channel_note_sent(channel);
-    return true;
-}
-
-static void on_settled(weir_io_file *file, void *memory, int code)
-{
-    weir_channel *channel = &WEIR_CONTAINER(file, weir_socket, file)->channel;
-    if (memory != NULL)
-        weir__outbound_take_back(&channel->outbound, memory, code);
-    if (code < 0)
-        channel->outbound.failure = (int16_t)code;
-    weir__inbox_push_missed(channel, WEIR__MISSED_SEND);
-}
-
-static bool stream_settle(weir_channel *channel)
-{
-    return weir__socket_settle(weir__socket_of(channel));
-}
-
-/* Bytes that are on their way must not be lost with the loop. */
-static bool stream_quiesce(weir_channel *channel, bool is_closing)
-{
-    if (!is_closing && !stream_settle(channel))
-        return false;
-    return weir__socket_quiesce(channel, is_closing);
-}
-
-/* Sending -------------------------------------------------------------------------------------- */
-
-/* Whether nothing else may be sent now: flushed again when that is over. */
-static bool waits(weir_socket *self, weir_io *io)
-{
-    weir_channel *channel = &self->channel;
-    if (self->out != NULL)
-        return true;
-    if (channel->outbound.failure == 0 && !weir__io_is_sending(io, &self->file))
-        return false;
-    if (weir__channel_is_closing(channel)) /* there is no other time */
-        return !weir__socket_settle(self) || channel->outbound.failure != 0;
-    weir__inbox_push_missed(channel, WEIR__MISSED_SEND);
-    return true;
-}
-
-/* One buffer in one piece, as most flushes are, goes straight to the backend. */
 WEIR__HOT static void stream_flush(weir_channel *channel)
 {
     weir_socket *self = weir__socket_of(channel);
-    weir_io *io = weir__socket_io(self);
     if (self->is_relay && channel->is_output_ended)
         weir__relaying_stop(self->extras->relaying);
-    if (!weir__outbound_has_flushed(&channel->outbound) || waits(self, io))
-        return;
-    size_t length = 0;
-    const uint8_t *bytes = weir__outbound_sole(&channel->outbound, &length);
-    int code = -EAGAIN;
-    if (bytes != NULL && io->type->send_now != NULL) {
-        code = io->type->send_now(io, &self->file, bytes, length);
-        if (code == (int)length) {
-            weir__channel_sent_sole(channel);
-            return;
-        }
-    } else if (bytes != NULL && io->type->send_silently != NULL &&
-               send_silently(self, io, bytes, length)) {
-        return;
-    }
-    send_rest(self, code);
-}
-
-/* The channel closes, and so what was flushed behind the operation that has ended gets its attempt
- * now. */
-static void attempt_rest(weir_socket *self)
-{
-    weir_channel *channel = &self->channel;
-    struct iovec pieces[LAST_PIECES];
-    int code = 1;
-    while (code > 0) {
-        int count = weir__outbound_gather(&channel->outbound, channel->spare, pieces, LAST_PIECES);
-        const struct msghdr message = { .msg_iov = pieces, .msg_iovlen = (size_t)count };
-        code = count > 0 ? self->sys->sendmsg(self->sys, self->file.fd, &message,
-                                              MSG_DONTWAIT | MSG_NOSIGNAL)
-                         : 0;
-        if (code > 0)
-            weir__outbound_sent(&channel->outbound, channel->spare, (size_t)code);
-    }
-}
-
-WEIR__BESIDE static void on_sent_otherwise(weir_socket *self, int code)
-{
-    weir_channel *channel = &self->channel;
-    bool was_flushing = begin_flushing(channel);
-    if (code >= 0)
-        code = account(self, code);
-    if (code >= 0 && weir__channel_is_closing(channel) && self->file.error == 0)
-        attempt_rest(self);
-    weir__socket_give_out_back(self);
-    if (code >= 0)
-        weir__channel_sent(channel, 0);
-    else if (code != -ECANCELED && !weir__channel_is_closing(channel))
-        weir__channel_sent(channel, code);
-    if (!weir__socket_landed(self) && code >= 0)
-        weir__channel_resume_output(channel);
-    end_flushing(channel, was_flushing);
-}
-
-/* Mostly it is all of the first message. */
-WEIR__HOT static void on_sent(weir_io_op *op, const weir_io_result *result)
-{
-    weir_socket *self = weir__socket_of_out(op);
-    weir_channel *channel = &self->channel;
-    if (op->kind != WEIR_IO_SEND || result->code <= 0 || self->is_quiescing ||
-        !weir__outbound_is_first(&channel->outbound, (size_t)result->code)) {
-        on_sent_otherwise(self, result->code);
-        return;
-    }
-    weir__socket_give_out_back(self);
-    weir__channel_sent_sole(channel);
     if (weir__outbound_has_flushed(&channel->outbound))
-        weir__channel_resume_output(channel);
+        weir__io_send(weir__socket_io(self), &self->file);
+}
+
+void weir__stream_take_sender(weir_socket *self)
+{
+    self->file.sender = &stream_sender;
 }
 
 static bool stream_takes(const weir_channel *channel, const weir_msg *msg)
@@ -330,7 +161,7 @@ static int stream_attach(weir_channel *channel)
 {
     weir_socket *self = weir__socket_of(channel);
     int code = weir__socket_attach(channel);
-    weir__socket_io(self)->on_settled = on_settled;
+    weir__stream_take_sender(self);
     self->file.max_descriptors = self->max_descriptors;
     /* A read stops short behind descriptors, wanted or not, and no edge comes for what follows. */
     self->file.has_boundaries = self->family == AF_UNIX;
@@ -356,9 +187,8 @@ static void stream_destroy(weir_channel *channel)
         .detach = weir__socket_detach, .is_active = weir__socket_is_active, .bind = stream_bind,   \
         .connect = weir__socket_connect, .start_reading = weir__socket_start_reading,              \
         .stop_reading = weir__socket_stop_reading, .takes = stream_takes, .flush = stream_flush,   \
-        .settle = stream_settle, .shutdown = stream_shutdown, .quiesce = stream_quiesce,           \
-        .close = stream_close, .destroy = stream_destroy,                                          \
-        .local_address = weir__socket_local_address,                                               \
+        .shutdown = stream_shutdown, .quiesce = weir__socket_quiesce, .close = stream_close,       \
+        .destroy = stream_destroy, .local_address = weir__socket_local_address,                    \
         .remote_address = weir__socket_remote_address, .set_option = stream_set_option,            \
         .get_option = stream_get_option,                                                           \
     }

@@ -96,7 +96,7 @@ static void s087_what_cannot_be_moved_fails_alone(void **state)
     assert_story(""); /* told in the completion phase */
     assert_true(has_results());
     assert_int_equal(turn(), 3);
-    assert_story("lost<ENOSPC. lost>ENOSPC. lost~ENOSPC.");
+    assert_story("lost<ENOSPC. lost~ENOSPC. lost>ENOSPC.");
     assert_int_equal(lost->file.error, -ENOSPC);
     assert_echo_except(LOST);
 

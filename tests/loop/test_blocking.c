@@ -45,7 +45,7 @@ typedef struct tenant {
     weir_executor *executor;
     weir_resident resident;
     weir_io_file file;
-    weir_io_op in, out;
+    weir_io_op in;
     char bytes[64]; /* being sent back */
     size_t length;
     int peer; /* the test's end */
@@ -68,13 +68,21 @@ static void tenant_leave(tenant *self)
     atomic_store(&self->is_gone, true);
 }
 
-static int tenant_gather(weir_io_op *op, struct iovec *pieces, int max)
+static int tenant_gather(weir_io_file *file, weir_io_send *send)
 {
-    tenant *self = WEIR_CONTAINER(op, tenant, out);
-    assert_true(max > 0);
-    *pieces = (struct iovec){ .iov_base = self->bytes, .iov_len = self->length };
+    tenant *self = WEIR_CONTAINER(file, tenant, file);
+    send->pieces[0] = (struct iovec){ .iov_base = self->bytes, .iov_len = self->length };
     return 1;
 }
+
+static void tenant_sent(weir_io_file *file, int code)
+{
+    tenant *self = WEIR_CONTAINER(file, tenant, file);
+    assert_int_equal(code, (int)self->length);
+    atomic_fetch_add(&self->received, code);
+}
+
+static const weir_io_sender tenant_sender = { .gather = tenant_gather, .on_sent = tenant_sent };
 
 static void tenant_received(weir_io_op *op, const weir_io_result *result)
 {
@@ -83,9 +91,7 @@ static void tenant_received(weir_io_op *op, const weir_io_result *result)
         self->length = (size_t)result->code;
         assert_int_equal(weir_buf_read_bytes(result->buf, self->bytes, self->length), 0);
         weir_buf_release(result->buf);
-        self->out.gather = tenant_gather;
-        assert_int_equal(weir__io_submit(loop_of(self)->io, &self->out), result->code);
-        atomic_fetch_add(&self->received, result->code);
+        weir__io_send(loop_of(self)->io, &self->file);
     }
     if (!result->is_armed)
         tenant_leave(self);
@@ -122,7 +128,7 @@ static int tenant_enter(void *arg)
     self->in = (weir_io_op){ .kind = WEIR_IO_RECEIVE, .file = &self->file };
     self->in.is_multishot = true;
     self->in.on_done = tenant_received;
-    self->out = (weir_io_op){ .kind = WEIR_IO_SEND, .file = &self->file };
+    self->file.sender = &tenant_sender;
     if (self->reads)
         assert_int_equal(weir__io_submit(loop->io, &self->in), WEIR_IO_PENDING);
     atomic_store(&self->is_there, true);

@@ -61,10 +61,7 @@ static void assert_got(const owner *self, const char *text)
 
 static int send_text(owner *self, const char *text)
 {
-    self->to_send = text;
-    self->to_send_length = strlen(text);
-    self->out.op.gather = gather;
-    return submit(&self->out, WEIR_IO_SEND);
+    return send_bytes(self, text, strlen(text));
 }
 
 static owner *new_owner(const char *name, int fd)
@@ -940,7 +937,7 @@ static void every_allocation_may_fail(void **state)
 typedef struct echo {
     weir_loop *loop;
     weir_io_file file;
-    weir_io_op in, out;
+    weir_io_op in;
     weir_resident resident;
     weir_buf *waiting; /* to be sent */
     bool is_over;
@@ -948,7 +945,7 @@ typedef struct echo {
 
 static void echo_close_when_over(echo *self)
 {
-    if (!self->is_over || self->in.is_in_flight || self->out.is_in_flight)
+    if (!self->is_over || self->in.is_in_flight || weir__io_is_sending(&self->file))
         return;
     weir_buf_release(self->waiting);
     self->waiting = NULL;
@@ -956,41 +953,35 @@ static void echo_close_when_over(echo *self)
     weir__loop_remove(self->loop, &self->resident);
 }
 
-static void echo_send(echo *self)
+static int echo_gather(weir_io_file *file, weir_io_send *send)
 {
-    while (self->waiting != NULL && !self->out.is_in_flight) {
-        int code = weir__io_submit(self->loop->io, &self->out);
-        if (code == WEIR_IO_PENDING)
-            return;
-        assert_true(code > 0);
-        weir_buf_skip(self->waiting, (size_t)code);
-        if (weir_buf_readable(self->waiting) == 0) {
-            weir_buf_release(self->waiting);
-            self->waiting = NULL;
-        }
-    }
+    echo *self = WEIR_CONTAINER(file, echo, file);
+    return self->waiting == NULL ? 0
+                                 : weir_buf_iovec(self->waiting, weir_buf_reader(self->waiting),
+                                                  weir_buf_readable(self->waiting), send->pieces,
+                                                  send->max_pieces, NULL);
 }
 
-static void echo_sent(weir_io_op *op, const weir_io_result *result)
+static void echo_sent(weir_io_file *file, int code)
 {
-    echo *self = WEIR_CONTAINER(op, echo, out);
-    if (result->code > 0) {
-        weir_buf_skip(self->waiting, (size_t)result->code);
-        if (weir_buf_readable(self->waiting) == 0) {
-            weir_buf_release(self->waiting);
-            self->waiting = NULL;
-        }
-        echo_send(self);
+    echo *self = WEIR_CONTAINER(file, echo, file);
+    assert_true(code > 0);
+    weir_buf_skip(self->waiting, (size_t)code);
+    if (weir_buf_readable(self->waiting) == 0) {
+        weir_buf_release(self->waiting);
+        self->waiting = NULL;
     }
-    echo_close_when_over(self);
+    weir__io_send(self->loop->io, file);
 }
 
-static int echo_gather(weir_io_op *op, struct iovec *pieces, int max)
+static void echo_send_cancelled(weir_io_file *file)
 {
-    echo *self = WEIR_CONTAINER(op, echo, out);
-    return weir_buf_iovec(self->waiting, weir_buf_reader(self->waiting),
-                          weir_buf_readable(self->waiting), pieces, max, NULL);
+    echo_close_when_over(WEIR_CONTAINER(file, echo, file));
 }
+
+static const weir_io_sender echo_sender = { .gather = echo_gather,
+                                            .on_sent = echo_sent,
+                                            .on_send_cancelled = echo_send_cancelled };
 
 static void echo_received(weir_io_op *op, const weir_io_result *result)
 {
@@ -1004,10 +995,10 @@ static void echo_received(weir_io_op *op, const weir_io_result *result)
         if (self->waiting == NULL)
             self->waiting = weir_buf_new(64);
         weir_buf_write_bytes(self->waiting, bytes, length);
-        echo_send(self);
+        weir__io_send(self->loop->io, &self->file);
     } else {
         self->is_over = true;
-        weir__io_cancel(self->loop->io, &self->out);
+        weir__io_cancel_send(self->loop->io, &self->file);
         echo_close_when_over(self);
     }
 }
@@ -1017,7 +1008,7 @@ static void echo_evict(weir_resident *resident)
     echo *self = WEIR_CONTAINER(resident, echo, resident);
     self->is_over = true;
     weir__io_cancel(self->loop->io, &self->in);
-    weir__io_cancel(self->loop->io, &self->out);
+    weir__io_cancel_send(self->loop->io, &self->file);
 }
 
 static int echo_begin(void *arg)
@@ -1028,10 +1019,8 @@ static int echo_begin(void *arg)
     self->in = (weir_io_op){
         .kind = WEIR_IO_RECEIVE, .is_multishot = true, .file = &self->file, .on_done = echo_received
     };
-    self->out = (weir_io_op){
-        .kind = WEIR_IO_SEND, .file = &self->file, .on_done = echo_sent, .gather = echo_gather
-    };
     assert_int_equal(self->loop->io->type->attach(self->loop->io, &self->file, 7), 0);
+    self->file.sender = &echo_sender;
     assert_int_equal(weir__loop_add(self->loop, &self->resident), 0);
     assert_int_equal(weir__io_submit(self->loop->io, &self->in), WEIR_IO_PENDING);
     return 0;

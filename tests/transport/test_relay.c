@@ -263,7 +263,7 @@ static int run_look(void *arg)
 {
     glance *self = arg;
     const weir_io_file *file = &self->socket->file;
-    self->is_stuck = file->out != NULL && !(file->bits & WEIR_FILE_WRITABLE);
+    self->is_stuck = weir__io_is_sending(file) && !(file->bits & WEIR_FILE_WRITABLE);
     return 0;
 }
 

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* The send of a file. */
+#include "io/send.h"
+
+#include <errno.h>
+
+static void make_busy(weir_io_file *file)
+{
+    file->sending = (file->sending & WEIR_SEND_CANCELLED) | WEIR_SEND_BUSY;
+}
+
+static bool is_cancelled(const weir_io_file *file)
+{
+    return file->sending & WEIR_SEND_CANCELLED;
+}
+
+static int try_send(weir_io *io, weir_io_file *file)
+{
+    return file->error < 0 ? file->error : io->type->try_send(io, file);
+}
+
+/* 0: it waits. Else why it cannot. */
+static int wait_to_send(weir_io *io, weir_io_file *file)
+{
+    file->sending = WEIR_SEND_WAITING;
+    int code = io->type->wait_to_send(io, file);
+    if (code < 0)
+        make_busy(file);
+    return code;
+}
+
+/* Reports the result of a send, and sends on. True: nothing is left, or the socket is full and the
+ * send was cancelled. False: a send is in flight. */
+static bool send_on(weir_io *io, weir_io_file *file, int code, unsigned *reports)
+{
+    for (;;) {
+        if (code == WEIR_IO_PENDING)
+            return false;
+        if (code == WEIR_SEND_BLOCKED && is_cancelled(file))
+            return true;
+        if (code == WEIR_SEND_BLOCKED && (code = wait_to_send(io, file)) == 0)
+            return false;
+        if (code != WEIR_SEND_NOTHING) {
+            ++*reports;
+            file->sender->on_sent(file, code);
+        }
+        if (!(file->sending & WEIR_SEND_AGAIN))
+            return true;
+        make_busy(file);
+        code = try_send(io, file);
+    }
+}
+
+WEIR__HOT void weir__io_send(weir_io *io, weir_io_file *file)
+{
+    unsigned reports = 0;
+    if (file->sending != 0) {
+        file->sending |= WEIR_SEND_AGAIN;
+        return;
+    }
+    file->sending = WEIR_SEND_BUSY;
+    if (!send_on(io, file, try_send(io, file), &reports))
+        return;
+    if (is_cancelled(file)) /* by a callback of the sender */
+        weir__send_end_later(io, file, WEIR_SEND_NOTHING);
+    else
+        file->sending = 0;
+}
+
+/* In the completion phase ---------------------------------------------------------------------- */
+
+static void end(weir_io *io, weir_io_file *file)
+{
+    bool was_cancelled = is_cancelled(file);
+    file->sending = 0;
+    if (!was_cancelled)
+        return;
+    weir__io_count(&io->counters->completions);
+    file->sender->on_send_cancelled(file);
+}
+
+static void complete(weir_io *io, weir_io_file *file, int code)
+{
+    unsigned reports = 0;
+    io->finishing = file;
+    bool is_over = send_on(io, file, code, &reports);
+    weir__counter_add(&io->counters->completions, reports);
+    if (is_over)
+        end(io, file);
+    weir__notices_run();
+    io->finishing = NULL;
+}
+
+void weir__send_continue(weir_io *io, weir_io_file *file)
+{
+    make_busy(file);
+    complete(io, file, try_send(io, file));
+}
+
+void weir__send_complete(weir_io *io, weir_io_file *file, int code)
+{
+    make_busy(file);
+    complete(io, file, code);
+}
+
+void weir__send_end_later(weir_io *io, weir_io_file *file, int code)
+{
+    file->sending = (file->sending & WEIR_SEND_CANCELLED) | WEIR_SEND_ENDED;
+    file->send_code = code;
+    file->next_sent = NULL;
+    *io->last_sent = file;
+    io->last_sent = &file->next_sent;
+}
+
+/* Those that are there now; what ends meanwhile waits for the next time. */
+void weir__send_report_ended(weir_io *io)
+{
+    weir_io_file *file = io->first_sent;
+    io->first_sent = NULL;
+    io->last_sent = &io->first_sent;
+    while (file != NULL) {
+        weir_io_file *next = file->next_sent;
+        weir__send_complete(io, file, file->send_code);
+        file = next;
+    }
+}
+
+void weir__io_cancel_send(weir_io *io, weir_io_file *file)
+{
+    if (file->sending == 0 || is_cancelled(file))
+        return;
+    file->sending |= WEIR_SEND_CANCELLED;
+    if (file->sending & (WEIR_SEND_WAITING | WEIR_SEND_AT_KERNEL))
+        io->type->cancel_send(io, file);
+}
