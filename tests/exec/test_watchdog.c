@@ -238,7 +238,7 @@ typedef enum blocking_at {
 
 typedef struct slow_pipeline {
     blocking_at at;
-    volatile int blocks; /* how often it was asked to */
+    atomic_int blocks; /* how often it was asked to; by both handlers' executors */
     weir_ctx_timer timer;
 } slow_pipeline;
 
@@ -248,7 +248,7 @@ static int block_if(weir_ctx *ctx, blocking_at at)
     slow_pipeline *self = weir_ctx_arg(ctx);
     if (self->at == at)
         function_that_blocks_its_executor(100, 1);
-    return self->blocks++;
+    return atomic_fetch_add(&self->blocks, 1);
 }
 
 static void first_on_read(weir_ctx *ctx, weir_msg *msg)
