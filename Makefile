@@ -81,7 +81,7 @@ sim: setup-build setup-test  ## programs over a simulated network: N seeds of ea
 	$(call build,release,weir-sim)
 	@build/release/tests/weir-sim --seeds $(N) $(if $(filter command line,$(origin T)),--seconds $(T))
 
-bench: setup-bench all     ## weir beside its peers: tables, bench/results/index.html (half an hour)
+bench: setup-bench all     ## weir beside its peers: tables, bench/results/index.html (forty minutes)
 	@bench/run
 
 bench-quick: setup-bench all  ## the same in a few minutes: what can be counted, and a look at the rest

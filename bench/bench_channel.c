@@ -44,10 +44,10 @@ static void null_ignore(weir_channel *channel)
 
 static void null_flush(weir_channel *channel)
 {
-    weir_spare *spare = channel->spare;
-    while (weir__outbound_has_flushed(&channel->outbound)) {
-        if (weir__outbound_current(&channel->outbound, spare) != NULL)
-            weir__outbound_remove(&channel->outbound, spare, 0);
+    weir_spare *spare = channel->out.spare;
+    while (weir__outbound_has_flushed(&channel->out.queue)) {
+        if (weir__outbound_current(&channel->out.queue, spare) != NULL)
+            weir__outbound_remove(&channel->out.queue, spare, 0);
     }
     weir__channel_sent(channel, 0);
 }

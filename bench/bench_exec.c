@@ -263,7 +263,7 @@ static void exec_idle_cpu(bench_run *run)
 
 const bench_case bench_exec_cases[] = {
     { "exec.tasks_1", "a task from one producer thread, posted and run", exec_tasks, .batch = 1,
-      .size = 1, .peers = { PEER_NETTY(peer_netty_tasks, 1 / 1.3), PEER_UV(peer_uv_tasks, 0.25) } },
+      .size = 1, .peers = { PEER_NETTY(peer_netty_tasks, 1 / 1.3), PEER_UV(peer_uv_tasks, 0.2) } },
     { "exec.tasks_4", "a task from one of four producer threads, posted and run", exec_tasks,
       .batch = 4, .size = 4,
       .peers = { PEER_NETTY(peer_netty_tasks, 1), PEER_UV(peer_uv_tasks, 0.25) } },

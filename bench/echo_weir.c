@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* echo-weir: the echo server that is measured: one thread, as the peers' (bench/peers). It is
- * examples/echo.c without its choices, with further handlers on request. */
+ * examples/echo.c without its choices. On request it adds handlers, and loops: a boss that accepts
+ * connections for workers. */
 #include <weir/weir.h>
 #ifdef BENCH_HAS_TLS
 #include <weir/tls.h>
@@ -9,15 +10,19 @@
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_HANDLERS = 100 };
+enum { MAX_HANDLERS = 100 };
 
 typedef struct settings {
     const char *listen;
     weir_io_kind io;
+    int boss, loops; /* boss 0: the workers accept; loops 0: one */
+    int watchdog_s;  /* 0: the default */
     int bystanders, forwarders;
+    bool has_full_close;           /* the end of a client's output closes its connection */
     const char *certificate, *key; /* NULL: without TLS */
     struct weir_tls_context *tls;
 } settings;
@@ -87,15 +92,22 @@ static const weir_handler_type forwarder = {
 /* Takes part in none of them. */
 static const weir_handler_type bystander = { .name = "bystander" };
 
-static int add_handlers(weir_pipeline *pipeline, const char *stem, const weir_handler_type *type,
-                        int count)
+/* Written once, so that a connection's instructions are weir's alone. */
+typedef char handler_names[MAX_HANDLERS][16];
+static handler_names bystander_names, forwarder_names;
+
+static void write_names(handler_names names, const char *stem)
+{
+    for (int i = 0; i < MAX_HANDLERS; i++)
+        snprintf(names[i], sizeof names[i], "%s-%d", stem, i);
+}
+
+static int add_handlers(weir_pipeline *pipeline, const handler_names names,
+                        const weir_handler_type *type, int count)
 {
     int code = 0;
-    for (int i = 0; i < count && code == 0; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "%s-%d", stem, i);
-        code = weir_pipeline_add_last(pipeline, name, type, NULL);
-    }
+    for (int i = 0; i < count && code == 0; i++)
+        code = weir_pipeline_add_last(pipeline, names[i], type, NULL);
     return code;
 }
 
@@ -139,12 +151,13 @@ static int init_child(weir_channel *ch, void *arg)
 {
     const settings *chosen = arg;
     weir_pipeline *pipeline = weir_channel_pipeline(ch);
-    weir_channel_set_option(ch, WEIR_OPTION_ALLOW_HALF_CLOSURE, true, NULL);
+    if (!chosen->has_full_close)
+        weir_channel_set_option(ch, WEIR_OPTION_ALLOW_HALF_CLOSURE, true, NULL);
     int code = chosen->tls != NULL ? add_tls(pipeline, chosen) : 0;
     if (code == 0)
-        code = add_handlers(pipeline, "bystander", &bystander, chosen->bystanders);
+        code = add_handlers(pipeline, bystander_names, &bystander, chosen->bystanders);
     if (code == 0)
-        code = add_handlers(pipeline, "forwarder", &forwarder, chosen->forwarders);
+        code = add_handlers(pipeline, forwarder_names, &forwarder, chosen->forwarders);
     return code < 0 ? code : weir_pipeline_add_last(pipeline, "echo", &echo, NULL);
 }
 
@@ -154,8 +167,8 @@ static int count_from(const char *text)
 {
     char *end;
     long count = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || count < 0 || count > MOST_HANDLERS) {
-        fprintf(stderr, "echo-weir: '%s' is no number from 0 to %d\n", text, MOST_HANDLERS);
+    if (end == text || *end != '\0' || count < 0 || count > MAX_HANDLERS) {
+        fprintf(stderr, "echo-weir: '%s' is no number from 0 to %d\n", text, MAX_HANDLERS);
         exit(2);
     }
     return (int)count;
@@ -173,12 +186,16 @@ static weir_io_kind io_from(const char *text)
 
 static settings parse(int argc, char **argv)
 {
-    enum { LISTEN, IO, BYSTANDERS, FORWARDERS, CERT, KEY };
+    enum { LISTEN, IO, BOSS, LOOPS, WATCHDOG, BYSTANDERS, FORWARDERS, FULL_CLOSE, CERT, KEY };
     static const struct option switches[] = {
         { "listen", required_argument, NULL, LISTEN },
         { "io", required_argument, NULL, IO },
+        { "boss", required_argument, NULL, BOSS },
+        { "loops", required_argument, NULL, LOOPS },
+        { "watchdog", required_argument, NULL, WATCHDOG },
         { "bystanders", required_argument, NULL, BYSTANDERS },
         { "forwarders", required_argument, NULL, FORWARDERS },
+        { "full-close", no_argument, NULL, FULL_CLOSE },
         { "cert", required_argument, NULL, CERT },
         { "key", required_argument, NULL, KEY },
         { 0 },
@@ -192,11 +209,23 @@ static settings parse(int argc, char **argv)
         case IO:
             self.io = io_from(optarg);
             break;
+        case BOSS:
+            self.boss = count_from(optarg);
+            break;
+        case LOOPS:
+            self.loops = count_from(optarg);
+            break;
+        case WATCHDOG:
+            self.watchdog_s = count_from(optarg);
+            break;
         case BYSTANDERS:
             self.bystanders = count_from(optarg);
             break;
         case FORWARDERS:
             self.forwarders = count_from(optarg);
+            break;
+        case FULL_CLOSE:
+            self.has_full_close = true;
             break;
         case CERT:
             self.certificate = optarg;
@@ -205,8 +234,11 @@ static settings parse(int argc, char **argv)
             self.key = optarg;
             break;
         default:
-            fprintf(stderr, "usage: echo-weir [--listen ADDRESS] [--io KIND] [--bystanders N] "
-                            "[--forwarders N] [--cert FILE --key FILE]\n");
+            fprintf(stderr,
+                    "usage: echo-weir [--listen ADDRESS] [--io KIND] [--boss N] [--loops N] "
+                    "[--watchdog SECONDS] "
+                    "[--bystanders N] [--forwarders N] [--full-close] "
+                    "[--cert FILE --key FILE]\n");
             exit(2);
         }
     }
@@ -233,30 +265,60 @@ static void serve(weir_server *server, const sigset_t *ends)
     weir_server_release(server);
 }
 
+typedef struct groups {
+    weir_group *boss, *workers; /* boss NULL: the workers accept */
+} groups;
+
+static int open_groups(groups *self, const settings *chosen, weir_error *error)
+{
+    weir_group_config workers = { .loops = chosen->loops > 0 ? chosen->loops : 1,
+                                  .io = chosen->io,
+                                  .watchdog_ms = chosen->watchdog_s * 1000,
+                                  .name = "worker" };
+    weir_group_config boss = { .loops = chosen->boss, .io = chosen->io, .name = "boss" };
+    int code = weir_group_new(&self->workers, &workers, error);
+    if (code == 0 && chosen->boss > 0)
+        code = weir_group_new(&self->boss, &boss, error);
+    return code;
+}
+
+static int listen_and_serve(const groups *on, settings *chosen, const sigset_t *ends,
+                            weir_error *error)
+{
+    const weir_server_config config = {
+        .boss = on->boss,
+        .workers = on->workers,
+        .init_child = init_child,
+        .arg = chosen,
+    };
+    weir_server *server = NULL;
+    int code = weir_server_listen(&server, &config, chosen->listen, error);
+    if (code == 0)
+        serve(server, ends);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     settings chosen = parse(argc, argv);
-    weir_group *group = NULL;
-    weir_server *server = NULL;
+    groups on = { 0 };
     weir_error error;
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    int code = weir_group_new(&group, &(weir_group_config){ .loops = 1, .io = chosen.io }, &error);
+    write_names(bystander_names, "bystander");
+    write_names(forwarder_names, "forwarder");
+    int code = open_groups(&on, &chosen, &error);
     if (code == 0 && chosen.certificate != NULL)
         code = open_tls(&chosen, &error);
     if (code == 0)
-        code = weir_server_listen(
-            &server,
-            &(weir_server_config){ .workers = group, .init_child = init_child, .arg = &chosen },
-            chosen.listen, &error);
-    if (code == 0)
-        serve(server, &ends);
-    else
+        code = listen_and_serve(&on, &chosen, &ends, &error);
+    if (code < 0)
         fprintf(stderr, "echo-weir: %s\n", error.message);
-    weir_group_free(group);
+    weir_group_free(on.boss);
+    weir_group_free(on.workers);
     close_tls(&chosen);
     return code == 0 ? 0 : 1;
 }

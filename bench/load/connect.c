@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Connect, one message there and back, close; so many at a time. */
+/* Connect, one message there and back, close; so many at a time. A message of 0 bytes: connect, end
+ * the output, wait until the server closes. */
 #include "load.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@ typedef struct visit {
     int fd; /* -1: none any more */
     uint64_t begun_ns;
     size_t sent, got;
+    bool is_said;
 } visit;
 
 typedef struct visits {
@@ -57,15 +59,26 @@ static void begin_visit(visits *self, visit *which)
 static void say_something(visits *self, visit *which)
 {
     size_t size = self->settings->size;
-    ssize_t code = load_send(which->fd, self->pattern.bytes + which->sent, size - which->sent);
+    ssize_t code = size == 0 ? shutdown(which->fd, SHUT_WR)
+                             : load_send(which->fd, self->pattern.bytes + which->sent,
+                                         size - which->sent);
     if (code < 0 && errno != EAGAIN) {
         fail(self, strerror(errno));
         return;
     }
     which->sent += code > 0 ? (size_t)code : 0;
+    which->is_said = which->sent == size;
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = which };
-    if (which->sent == size || load_waits_for_bytes(which->fd))
+    if (which->is_said || load_waits_for_bytes(which->fd))
         epoll_ctl(self->epoll, EPOLL_CTL_MOD, which->fd, &event);
+}
+
+static void end_visit(visits *self, visit *which)
+{
+    load_span_add(&self->span, which->begun_ns, load_now_ns());
+    load_close(which->fd);
+    self->open--;
+    begin_visit(self, which);
 }
 
 static void hear_the_answer(visits *self, visit *which)
@@ -74,6 +87,10 @@ static void hear_the_answer(visits *self, visit *which)
     ssize_t code = load_recv(which->fd, bytes, sizeof bytes);
     if (code < 0 && (errno == EAGAIN || errno == EINTR))
         return;
+    if (code == 0 && self->settings->size == 0) {
+        end_visit(self, which);
+        return;
+    }
     if (code <= 0) {
         fail(self, code == 0 ? "the server closed a connection" : strerror(errno));
         return;
@@ -84,12 +101,8 @@ static void hear_the_answer(visits *self, visit *which)
         return;
     }
     which->got += (size_t)code;
-    if (which->got < self->settings->size)
-        return;
-    load_span_add(&self->span, which->begun_ns, load_now_ns());
-    load_close(which->fd);
-    self->open--;
-    begin_visit(self, which);
+    if (which->got == self->settings->size)
+        end_visit(self, which);
 }
 
 static void turn(visits *self)
@@ -100,7 +113,7 @@ static void turn(visits *self)
         fail(self, "nothing moves for ten seconds");
     for (int i = 0; i < count && !self->has_failed; i++) {
         visit *which = events[i].data.ptr;
-        if (which->sent < self->settings->size)
+        if (!which->is_said)
             say_something(self, which);
         else
             hear_the_answer(self, which);
@@ -129,7 +142,8 @@ int load_connect(const load_settings *settings, load_result *result)
     };
     if (self.epoll < 0 || self.all == NULL)
         abort();
-    load_pattern_init(&self.pattern, settings->size, settings->size);
+    size_t size = settings->size > 0 ? settings->size : 1; /* a pattern has bytes */
+    load_pattern_init(&self.pattern, size, size);
     for (unsigned i = 0; i < settings->connections; i++)
         self.all[i].fd = -1;
     bool is_ready = load_target_from(&self.target, settings->to) == 0 &&

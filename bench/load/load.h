@@ -5,6 +5,7 @@
 #define WEIR_LOAD_LOAD_H
 
 #include "histogram.h"
+#include "steps.h"
 #include "watch.h"
 
 #include <stdbool.h>
@@ -36,6 +37,7 @@ typedef struct load_settings {
     double duration_s; /* counted */
     uint64_t count;    /* so many messages instead, all of them counted */
     pid_t watched;     /* 0: nobody */
+    bool is_stepped;   /* the watched one's instructions are counted; it does not survive that */
     bool is_json;
 } load_settings;
 
@@ -47,6 +49,7 @@ typedef struct load_result {
     histogram latency;
     double own_cpu_ns;
     watch_result server;
+    uint64_t steps; /* instructions of the server in user mode, if they were asked for */
     int64_t resident_kib_before;           /* of the server, before the first connection */
     int64_t kernel_kib_before, kernel_kib; /* of all the kernel's objects, both ends of sockets */
     bool is_watched;
@@ -63,6 +66,7 @@ typedef struct load_span {
     const load_settings *settings;
     load_result *result;
     watch *watch;
+    steps *steps;
     uint64_t begin_ns, end_ns; /* of what is counted; UINT64_MAX: not yet known */
     double own_cpu_ns;         /* when it began */
     bool has_begun;

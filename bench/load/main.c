@@ -20,7 +20,8 @@ static void print_help(void)
         "                   idle: connections that do nothing after their first message\n"
         "  --io KIND        epoll or uring, in mode echo; uring if it is there, unless told\n"
         "  --connections N  at the same time (1)\n"
-        "  --size BYTES     of a message (64)\n"
+        "  --size BYTES     of a message (64); 0 in mode connect: connect, end the output, wait\n"
+        "                   until the server closes\n"
         "  --depth N        messages on their way on each connection (1)\n"
         "  --rate N         so many messages a second in all, sent at fixed times whatever comes\n"
         "                   back; the time of each counts from when it was due. Without it, the\n"
@@ -29,6 +30,9 @@ static void print_help(void)
         "  --duration S     counted (5)\n"
         "  --count N        so many messages instead, without warm-up\n"
         "  --watch PID      what the server costs meanwhile: CPU, system calls, memory\n"
+        "  --steps          counts the instructions in user mode of the server that is watched, "
+        "by\n"
+        "                   single steps, and kills it; with --count, in mode echo\n"
         "  --tls[=resumed]  over TLS 1.3 (AES-256-GCM, X25519), whoever the server is; resumed: "
         "as\n"
         "                   soon as there are sessions\n"
@@ -91,6 +95,7 @@ static load_settings parse(int argc, char **argv)
         DURATION,
         COUNT,
         WATCH,
+        STEPS,
         JSON,
         TLS,
         HELP
@@ -106,6 +111,7 @@ static load_settings parse(int argc, char **argv)
         { "duration", required_argument, NULL, DURATION },
         { "count", required_argument, NULL, COUNT },
         { "watch", required_argument, NULL, WATCH },
+        { "steps", no_argument, NULL, STEPS },
         { "json", no_argument, NULL, JSON },
         { "tls", optional_argument, NULL, TLS },
         { "help", no_argument, NULL, HELP },
@@ -132,7 +138,7 @@ static load_settings parse(int argc, char **argv)
             self.connections = (unsigned)number("--connections", optarg, 1, 1e6);
             break;
         case SIZE:
-            self.size = (size_t)number("--size", optarg, 1, 1 << 28);
+            self.size = (size_t)number("--size", optarg, 0, 1 << 28);
             break;
         case DEPTH:
             self.depth = (unsigned)number("--depth", optarg, 1, 1e5);
@@ -151,6 +157,9 @@ static load_settings parse(int argc, char **argv)
             break;
         case WATCH:
             self.watched = (pid_t)number("--watch", optarg, 1, 1 << 30);
+            break;
+        case STEPS:
+            self.is_stepped = true;
             break;
         case JSON:
             self.is_json = true;
@@ -173,6 +182,14 @@ static load_settings parse(int argc, char **argv)
     self.to = argv[optind];
     if (self.io == LOAD_URING && (self.mode != LOAD_ECHO || load_tls_counted() != NULL)) {
         fprintf(stderr, "weir-load: --io uring is for mode echo without TLS\n");
+        exit(2);
+    }
+    if (self.is_stepped && (self.mode != LOAD_ECHO || self.count == 0 || self.watched == 0)) {
+        fprintf(stderr, "weir-load: --steps takes --watch, --count and mode echo\n");
+        exit(2);
+    }
+    if (self.size == 0 && (self.mode != LOAD_CONNECT || load_tls_counted() != NULL)) {
+        fprintf(stderr, "weir-load: --size 0 is for mode connect without TLS\n");
         exit(2);
     }
     return self;
@@ -207,6 +224,8 @@ static void print_json(const load_result *self)
                self->server.cpu_ns, self->server.user_share, (long long)self->server.samples,
                (long long)self->server.entries, (long long)self->server.resident_kib,
                (long long)self->resident_kib_before);
+    if (self->steps > 0)
+        printf(", \"steps\": %llu", (unsigned long long)self->steps);
     const load_tls_counts *tls = load_tls_counted();
     if (tls != NULL)
         printf(", \"tls\": {\"handshakes\": %llu, \"resumed\": %llu}",
@@ -263,6 +282,9 @@ static void print_text(const load_settings *settings, const load_result *self)
                (unsigned long long)tls->resumed);
     if (self->is_watched)
         print_server(settings, self);
+    if (self->steps > 0)
+        printf("  a message takes %.1f instructions in user mode (by single steps)\n",
+               per_message(self, (double)self->steps));
 }
 
 int main(int argc, char **argv)

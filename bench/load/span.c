@@ -56,6 +56,8 @@ bool load_span_open(load_span *self, const load_settings *settings, load_result 
 static void begin(load_span *self)
 {
     self->has_begun = true;
+    if (self->settings->is_stepped)
+        self->steps = steps_begin(self->settings->watched);
     self->own_cpu_ns = own_cpu_ns();
     if (self->watch != NULL)
         watch_start(self->watch);
@@ -98,5 +100,6 @@ void load_span_close(load_span *self)
         if (self->watch != NULL)
             watch_stop(self->watch, &result->server);
     }
+    result->steps = steps_end(self->steps);
     watch_end(self->watch);
 }

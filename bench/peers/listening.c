@@ -18,17 +18,19 @@ static void fail(const char *what)
     exit(1);
 }
 
-static void parse_address(const char *text, struct sockaddr_in *address)
+struct sockaddr_in listening_address(const char *option, const char *text)
 {
+    struct sockaddr_in address = { .sin_family = AF_INET };
     char host[INET_ADDRSTRLEN];
     unsigned port;
     int length = 0;
     if (sscanf(text, "%15[0-9.]:%5u%n", host, &port, &length) != 2 || text[length] != '\0' ||
-        port > UINT16_MAX || inet_pton(AF_INET, host, &address->sin_addr) != 1) {
-        fprintf(stderr, "--listen: '%s' is no ADDRESS:PORT of IPv4\n", text);
+        port > UINT16_MAX || inet_pton(AF_INET, host, &address.sin_addr) != 1) {
+        fprintf(stderr, "%s: '%s' is no ADDRESS:PORT of IPv4\n", option, text);
         exit(2);
     }
-    address->sin_port = htons((uint16_t)port);
+    address.sin_port = htons((uint16_t)port);
+    return address;
 }
 
 static void end_well(int number)
@@ -48,12 +50,16 @@ static void handle_signals(void)
 
 int listening_open(int argc, char **argv)
 {
-    struct sockaddr_in address = { .sin_family = AF_INET };
     if (argc != 1 && (argc != 3 || strcmp(argv[1], "--listen") != 0)) {
         fprintf(stderr, "usage: %s [--listen ADDRESS:PORT]\n", argv[0]);
         exit(2);
     }
-    parse_address(argc == 3 ? argv[2] : "127.0.0.1:8007", &address);
+    return listening_open_at(argc == 3 ? argv[2] : "127.0.0.1:8007");
+}
+
+int listening_open_at(const char *text)
+{
+    struct sockaddr_in address = listening_address("--listen", text);
     handle_signals();
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)

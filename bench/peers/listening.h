@@ -3,6 +3,8 @@
 #ifndef BENCH_PEERS_LISTENING_H
 #define BENCH_PEERS_LISTENING_H
 
+#include <netinet/in.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -15,6 +17,12 @@ extern "C" {
  * connections inherit. SIGINT and SIGTERM end the program with 0 from now on, and SIGPIPE does not.
  * What goes wrong is told on standard error and ends the program. */
 int listening_open(int argc, char **argv);
+
+/** The same for a program with further options, which has read that one. */
+int listening_open_at(const char *text);
+
+/** The address that an option names; ends the program with 2 if it is none. */
+struct sockaddr_in listening_address(const char *option, const char *text);
 
 /** Prints `listening on ADDRESS:PORT`: to be called when the loop is about to run. */
 void listening_announce(int fd);

@@ -66,9 +66,9 @@ def add_machine(page, results):
     page.note("Versions: " + ", ".join(f"{name} {version}" for name, version in machine["packages"].items()) + ".")
 
 
-def add_targets(page, targets):
-    page.head("What weir wants of itself")
-    page.table(["", "measured", "at most", "holds"], [text.target_cells(target) for target in targets],
+def add_targets(page, title, targets):
+    page.head(title)
+    page.table(text.TARGET_HEADS, [text.target_cells(target) for target in targets],
                [CLASSES.get(target.verdict) for target in targets])
     page.note("Ratios are taken within each round and are their median. pass and miss: the median is on that side of the "
               "limit with a confidence of 95%. Within the spread: the rounds cannot tell.")
@@ -167,10 +167,11 @@ def add_missing(page, results):
                  + "</ul>")
 
 
-def write(directory, results, targets):
+def write(directory, results, targets, rows):
     page = Page(directory)
     add_machine(page, results)
-    add_targets(page, targets)
+    add_targets(page, "The table of limits", rows)
+    add_targets(page, "Further targets", targets)
     for workload in WORKLOADS:
         if results["workloads"].get(workload.name):
             add_workload(page, workload, results["workloads"][workload.name])

@@ -16,8 +16,9 @@ class Missing(Exception):
 class Kind:
     """A server: its name in the tables, its program, and what it may need."""
 
-    def __init__(self, name, program, args=(), package="", uncounted="", warmup_s=0.0):
+    def __init__(self, name, program, args=(), package="", uncounted="", warmup_s=0.0, stepped=()):
         self.name, self.program, self.args = name, program, list(args)
+        self.stepped = list(stepped)  # further arguments while its steps are counted
         self.package = package      # of the distribution, that it is built with
         self.uncounted = uncounted  # why valgrind cannot run it
         self.warmup_s = warmup_s    # before its first measurement, for a compiler at run time
@@ -31,11 +32,13 @@ class Kind:
 
 WEIR, WEIR_URING, PLAIN, PLAIN_URING, UV, EVENT, NETTY, OPENSSL = \
     "weir", "weir-uring", "epoll", "liburing", "libuv", "libevent", "netty", "openssl"
+WEIR_BOSS, PROXY, PROXY_COPY_URING, RELAY = "weir-boss", "weir-proxy", "weir-proxy-copy-uring", "relay"
 NO_URING = "valgrind does not know all of io_uring"
 
 KINDS = [
     Kind(WEIR, "echo-weir", ["--io", "epoll"]),
-    Kind(WEIR_URING, "echo-weir", ["--io", "uring"], package="liburing-dev", uncounted=NO_URING),
+    Kind(WEIR_URING, "echo-weir", ["--io", "uring"], package="liburing-dev", uncounted=NO_URING,
+         stepped=["--watchdog", "100"]),  # it would take a loop that runs step by step for a blocked one
     Kind(PLAIN, "echo-epoll"),
     Kind(PLAIN_URING, "echo-uring", package="liburing-dev", uncounted=NO_URING),
     Kind("libev", "echo-ev", package="libev-dev"),
@@ -46,6 +49,33 @@ KINDS = [
     Kind("netty-epoll", "echo-netty", ["--transport", "epoll"], package="libnetty-java",
          uncounted="valgrind cannot run a JVM", warmup_s=4.0),
 ]
+
+
+def named(*names):
+    """Those of KINDS, for a workload that few are asked for."""
+    return [kind for kind in KINDS if kind.name in names]
+
+
+def with_workers():
+    """A boss accepts, two workers serve; plain epoll does both in its one loop."""
+    workers = ["--boss", "1", "--loops", "2"]
+    return [
+        Kind(WEIR_BOSS, "echo-weir", ["--io", "epoll", *workers]),
+        Kind("weir-boss-uring", "echo-weir", ["--io", "uring", *workers], package="liburing-dev"),
+        *named(PLAIN),
+    ]
+
+
+def relays(upstream):
+    """Proxies before the echo server at that address."""
+    weir = ["--connect", upstream, "--boss", "1", "--loops", "1", "--io"]
+    return [
+        Kind(PROXY, "../examples/weir-proxy", [*weir, "epoll"]),
+        Kind("weir-proxy-uring", "../examples/weir-proxy", [*weir, "uring"], package="liburing-dev"),
+        Kind(PROXY_COPY_URING, "../examples/weir-proxy", [*weir, "uring", "--copy"], package="liburing-dev"),
+        Kind(RELAY, "relay-epoll", ["--connect", upstream]),
+        Kind("haproxy", "relay-haproxy", ["--connect", upstream], package="haproxy"),
+    ]
 
 
 def over_tls(certificate):

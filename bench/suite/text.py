@@ -89,20 +89,26 @@ def tls_memory_table(results):
 
 
 def target_cells(target):
-    """What it is about, what was measured, what is wanted, and whether it holds."""
+    """The measure, its value, the limit and the verdict."""
     value = "-"
     if target.value is not None:
         size = abs(target.value)
         value = (number(target.value) if size >= 100 else f"{target.value:.4f}" if size < 0.001 else
                  f"{target.value:.3g}") + target.unit
     wanted = f"{target.limit:.3g}" if target.limit < 100 else f"{target.limit:,.0f}"
-    return [target.text, value, wanted + target.unit + (f" (aim {target.aim:g})" if target.aim else ""), target.verdict]
+    limit = ("at least " if target.is_least else "at most ") + wanted + target.unit
+    if target.aim:
+        limit += f" (aim {target.aim:g})"
+    return [target.text, value, limit, target.verdict + (f": {target.why}" if target.why else "")]
 
 
-def target_table(targets):
-    rows = [target_cells(target) for target in targets]
-    yield "targets"
-    yield table(rows, ["", "measured", "at most", ""]) + "\n"
+TARGET_HEADS = ["measure", "today's value", "limit", "verdict"]
+
+
+def target_table(title, targets):
+    if targets:
+        yield title
+        yield table([target_cells(target) for target in targets], TARGET_HEADS) + "\n"
 
 
 def missing_lines(results):
@@ -110,8 +116,9 @@ def missing_lines(results):
         yield f"not there: {name}: {why}"
 
 
-def report(results, targets):
-    parts = [*workload_tables(results), *counted_table(results), *memory_tables(results), *target_table(targets),
-             *missing_lines(results)]
+def report(results, targets, rows):
+    parts = [*workload_tables(results), *counted_table(results), *memory_tables(results),
+             *target_table("further targets", targets), *missing_lines(results), "",
+             *target_table("the table of limits", rows)]
     return "\n".join(parts)
 

@@ -25,6 +25,22 @@ class Workload:
         """Raises Failed when that is not what was asked for."""
 
 
+class AtRate(Workload):
+    """Messages at fixed times. A server or client that does not keep up answers another question."""
+
+    def __init__(self, name, title, rate, *args):
+        super().__init__(name, title, *args, "--rate", rate)
+        self.rate = rate
+
+    def check(self, result):
+        if result["rate"] < 0.97 * self.rate:
+            raise Failed(f"only {result['rate']:,.0f} of {self.rate:,} messages a second were answered")
+
+
+class Relayed(Workload):
+    plain = servers.RELAY
+
+
 class OverTls(Workload):
     plain = servers.OPENSSL
 
@@ -51,8 +67,22 @@ PLAIN_WORKLOADS = [
     Workload("echo-256k", "256 KiB, 8 connections", "--connections", 8, "--size", 262144),
     Workload("connect", "connect, 64 bytes there and back, close; 32 at a time", "--mode", "connect",
              "--connections", 32),
-    Workload("rate-64", "64 bytes, 64 connections, 10,000 messages a second at fixed times", "--connections", 64,
-             "--rate", 10000),
+    AtRate("rate-64", "64 bytes, 64 connections, 10,000 messages a second at fixed times", 10000, "--connections", 64),
+]
+RATE_WHO = [servers.WEIR, servers.WEIR_URING, servers.PLAIN, servers.PLAIN_URING]
+RATE_WORKLOADS = [
+    AtRate("rate-60k", "64 bytes, 64 connections, 60,000 messages a second at fixed times", 60000, "--connections", 64),
+    AtRate("rate-100k", "64 bytes, 64 connections, 100,000 messages a second at fixed times", 100000, "--connections", 64),
+]
+WORKER_WORKLOADS = [
+    Workload("connect-workers", "connect, 64 bytes there and back, close; 32 at a time; weir with a boss and two workers",
+             "--mode", "connect", "--connections", 32),
+]
+RELAY_WORKLOADS = [
+    Relayed("relay-64", "through a proxy: 64 bytes, 64 connections", "--connections", 64),
+    Relayed("relay-256k", "through a proxy: 256 KiB, 8 connections", "--connections", 8, "--size", 262144),
+    Relayed("relay-connect", "through a proxy: connect, 64 bytes there and back, close; 32 at a time", "--mode", "connect",
+            "--connections", 32),
 ]
 TLS_WORKLOADS = [
     OverTls("tls-64", "TLS: 64 bytes, 64 connections", "--connections", 64),
@@ -62,7 +92,7 @@ TLS_WORKLOADS = [
     OverTls("tls-resumed", "TLS: the same, with sessions resumed", "--mode", "connect", "--connections", 32,
             is_resumed=True),
 ]
-WORKLOADS = [*PLAIN_WORKLOADS, *TLS_WORKLOADS]
+WORKLOADS = [*PLAIN_WORKLOADS, *RATE_WORKLOADS, *WORKER_WORKLOADS, *RELAY_WORKLOADS, *TLS_WORKLOADS]
 
 
 class Progress:

@@ -97,6 +97,30 @@ class OverEcho(unittest.TestCase):
     def test_connect(self):
         self.assertEqual(self.run_load("--mode", "connect", "--connections", "5", "--count", "100")["messages"], 100)
 
+    def test_connect_without_a_message(self):
+        result = self.run_load("--mode", "connect", "--size", "0", "--connections", "5", "--count", "100")
+        self.assertEqual(result["messages"], 100)
+
+    def test_steps_count_the_same_in_each_run(self):
+        self.tearDown()
+        counts = [self.steps_of(count) for count in (40, 140, 140)]
+        per_message = [(count - counts[0]) / 100 for count in counts[1:]]
+        self.assertGreater(per_message[0], 20)
+        self.assertLess(per_message[0], 50_000)  # under a sanitizer
+        self.assertAlmostEqual(per_message[0], per_message[1], delta=per_message[0] / 4)
+        self.start("127.0.0.1:0")
+
+    def steps_of(self, count):
+        """Those of plain epoll, which is dead afterwards."""
+        plain = subprocess.Popen([os.path.join(SERVERS, "echo-epoll"), "--listen", "127.0.0.1:0"], text=True,
+                                 stdout=subprocess.PIPE)
+        address = plain.stdout.readline().split()[-1]
+        code, result, err = load("--steps", "--watch", str(plain.pid), "--count", str(count), address)
+        plain.kill()
+        self.assertEqual((code, plain.wait(PATIENCE_S)), (0, -9), err)
+        plain.stdout.close()
+        return result["steps"]
+
     def test_idle(self):
         result = self.run_load("--mode", "idle", "--connections", "50", "--duration", "0.1",
                                "--watch", str(self.server.pid))
@@ -255,7 +279,8 @@ class OverOthers(unittest.TestCase):
 
     def test_wrong_arguments(self):
         for args in ([], ["--bogus", "1:1"], ["--connections", "0", "1:1"], ["--mode", "x", "1:1"], ["a:1", "b:2"],
-                     ["--io", "x", "1:1"], ["--io", "uring", "--mode", "idle", "1:1"], ["--io", "uring", "--tls", "1:1"]):
+                     ["--io", "x", "1:1"], ["--io", "uring", "--mode", "idle", "1:1"], ["--io", "uring", "--tls", "1:1"],
+                     ["--size", "0", "1:1"], ["--steps", "1:1"], ["--steps", "--count", "1", "1:1"]):
             done = subprocess.run([LOAD, *args], text=True, capture_output=True, timeout=PATIENCE_S)
             self.assertEqual(done.returncode, 2)
             self.assertTrue(done.stderr.startswith("weir-load: "), done.stderr)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Starts weir-echo and the echo server of each peer that was built, and sees that all of them do the same job.
+"""Starts weir-echo and the echo server of each peer that was built, and sees that all of them do the same job. So do the
+relays before an echo server.
 
     tests/bench/test_peers.py DIRECTORY_OF_WEIR_ECHO DIRECTORY_OF_THE_PEERS [unittest's arguments]
 """
@@ -21,6 +22,7 @@ import time
 import unittest
 
 EXAMPLES = PEERS = ""
+UPSTREAM = None  # the echo server behind the relays, from setUpModule on
 NAMES = ["epoll", "uring", "uv", "event", "ev", "asio", "netty"]
 PATIENCE_S = 120  # for everything that should happen at once, on a machine under heavy load
 MIB = 1 << 20
@@ -36,7 +38,18 @@ def commands():
     found = {"weir-echo": [os.path.join(EXAMPLES, "weir-echo"), "--boss", "1", "--loops", "1", "--log", "off"]}
     paths = {f"echo-{name}": os.path.join(PEERS, f"echo-{name}") for name in NAMES}
     found.update({name: [path] for name, path in paths.items() if os.access(path, os.X_OK)})
+    if UPSTREAM is not None:
+        found["relay-epoll"] = [os.path.join(PEERS, "relay-epoll"), "--connect", f"127.0.0.1:{UPSTREAM.port}"]
     return found, [name for name in paths if name not in found]
+
+
+def setUpModule():
+    global UPSTREAM
+    UPSTREAM = Server([os.path.join(PEERS, "echo-epoll")])
+
+
+def tearDownModule():
+    UPSTREAM.end()
 
 
 class Server:
@@ -87,6 +100,13 @@ class Server:
         finally:
             os.close(pidfd)
         raise AssertionError(f"no socket for {peer}")
+
+    def thread_names(self):
+        names = set()
+        for thread in os.listdir(f"/proc/{self.process.pid}/task"):
+            with open(f"/proc/{self.process.pid}/task/{thread}/comm", encoding="ascii") as file:
+                names.add(file.read().strip())
+        return names
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
@@ -424,6 +444,44 @@ class OverTls(unittest.TestCase):
                                           timeout=PATIENCE_S)
                     self.assertEqual((done.returncode, done.stdout), (code, ""))
                     self.assertRegex(done.stderr, rf"^(usage: )?{name}\b.*\w")
+
+
+class Relays(unittest.TestCase):
+    def test_a_client_is_reset_when_the_upstream_refuses(self):
+        with socket.create_server(("127.0.0.1", 0)) as unused:
+            refusing = "127.0.0.1:%d" % unused.getsockname()[1]
+        with server([os.path.join(PEERS, "relay-epoll"), "--connect", refusing]) as running:
+            before = running.descriptors()
+            with self.assertRaises(ConnectionResetError), running.connect() as sock:  # connecting may find it, too
+                sock.recv(1)
+            wait_for(lambda: running.descriptors() <= before, "closed descriptors")
+
+    def test_haproxy_passes_on_all_bytes_and_the_end(self):
+        if shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin") is None:
+            self.skipTest("there is no haproxy here")
+        running = Server([os.path.join(PEERS, "relay-haproxy"), "--connect", f"127.0.0.1:{UPSTREAM.port}"])
+        try:
+            with running.connect() as sock:
+                sender = in_background(send_and_end, sock, pattern(MIB))
+                self.assertEqual(receive(sock, 1 << 40), pattern(MIB))
+                sender.join()
+        finally:
+            running.end()
+
+
+class EchoWeir(unittest.TestCase):
+    def test_a_boss_accepts_for_workers(self):
+        with server([os.path.join(PEERS, "echo-weir"), "--boss", "1", "--loops", "2"]) as running:
+            with contextlib.ExitStack() as stack:
+                socks = [stack.enter_context(running.connect()) for _ in range(4)]
+                for sock in socks:
+                    self.assertEqual(echo(sock, pattern(5000)), pattern(5000))
+                self.assertLessEqual({"boss-0", "worker-0", "worker-1"}, running.thread_names())
+
+    def test_full_close_closes_when_the_client_ends_its_output(self):
+        with server([os.path.join(PEERS, "echo-weir"), "--full-close"]) as running, running.connect() as sock:
+            sock.shutdown(socket.SHUT_WR)
+            self.assertEqual(sock.recv(1), b"")
 
 
 class Netty(unittest.TestCase):
