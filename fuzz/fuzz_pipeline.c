@@ -33,6 +33,7 @@ typedef struct outcome {
 } outcome;
 
 typedef struct world {
+    weir_hold holds[3];
     const uint8_t *at, *end;
     weir_embedded *embedded;
     weir_pipeline *pipeline;
@@ -336,7 +337,7 @@ static void change_pipeline(uint8_t what)
         weir_pipeline_add_after(w.pipeline, base, name, type, NULL);
         break;
     case 4:
-        weir_pipeline_remove(w.pipeline, name);
+        weir_pipeline_remove(w.pipeline, name, NULL);
         break;
     default:
         weir_pipeline_replace(w.pipeline, base, name, type, NULL);
@@ -407,7 +408,7 @@ static void act_on_channel(uint8_t what)
         weir_channel_set_option(w.channel, WEIR_OPTION_AUTO_READ, take() % 2, NULL);
         break;
     case 6:
-        weir_channel_set_writable(w.channel, 1 + take() % 3, take() % 2);
+        weir_channel_set_write_hold(w.channel, &w.holds[take() % 3], take() % 2);
         break;
     case 7:
         if ((msg = message()) != NULL)

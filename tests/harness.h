@@ -91,4 +91,11 @@ bool harness_has_uring(void);
 #define HARNESS_MISUSE_ABORTS 0
 #endif
 
+/* A hold that is not set, whatever an earlier case has left. */
+static inline weir_hold *fresh_hold(weir_hold *hold)
+{
+    *hold = (weir_hold){ .needs_reads = false };
+    return hold;
+}
+
 #endif

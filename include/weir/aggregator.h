@@ -123,20 +123,20 @@ typedef struct weir_aggregator {
 #define WEIR_AGGREGATOR_CALLBACKS                                                                  \
     .removed = weir_aggregator_removed, .on_read = weir_aggregator_on_read,                        \
     .on_read_complete = weir_aggregator_on_read_complete, .on_event = weir_aggregator_on_event,    \
-    .on_inactive = weir_aggregator_on_inactive
+    .on_inactive = weir_aggregator_on_inactive, .held_reads = weir_aggregator_held
 
 /*
  * A start inside a message, and content outside of one, is refused with -EPROTO: on_error is told,
  * and the channel is closed. Behind a message that was too long a start may come without its last
  * part. The end of the stream inside a message is WEIR_EOF to on_error. When the handler is removed
- * inside one, what there is of it is dropped, and on_error told -ECANCELED. A message that has
- * begun before weir_event_switched is refused.
+ * inside one, what there is of it is dropped, and on_error told -ECANCELED.
  */
 WEIR_API void weir_aggregator_removed(weir_ctx *ctx);
 WEIR_API void weir_aggregator_on_read(weir_ctx *ctx, weir_msg *msg);
 WEIR_API void weir_aggregator_on_read_complete(weir_ctx *ctx);
 WEIR_API void weir_aggregator_on_event(weir_ctx *ctx, weir_msg *event);
 WEIR_API void weir_aggregator_on_inactive(weir_ctx *ctx);
+WEIR_API size_t weir_aggregator_held(const weir_ctx *ctx);
 
 /** In `added`. Without limits that make sense the handler fails with -EINVAL, and is not added. */
 WEIR_API void weir_aggregator_init(weir_ctx *ctx, const weir_aggregator_type *type,

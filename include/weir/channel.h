@@ -194,7 +194,7 @@ WEIR_API void weir_channel_finish(weir_channel *channel, weir_promise *promise);
 /* Writability -------------------------------------------------------------------------------- */
 
 /** Whether no more is queued than the high water mark, or, once it was more, than the low one; and
- * no user's reason stands against it. On other threads writes that the loop has not taken yet
+ * no hold on writes is set. On other threads writes that the loop has not taken yet
  * count, too. A false is always followed by on_writability, unless the channel closes. Thread-safe.
  */
 WEIR_API bool weir_channel_is_writable(const weir_channel *channel);
@@ -209,16 +209,27 @@ WEIR_API size_t weir_channel_bytes_before_writable(const weir_channel *channel);
 WEIR_API int weir_channel_set_water_marks(weir_channel *channel, size_t low_bytes,
                                           size_t high_bytes);
 
-/** A reason of the user's own, 1 to 31, against writing, or not any more; 31 is that of
- * weir_traffic_handler and 30 that of weir_tls_handler, where there is one: the only one that
- * pause_when_unwritable does not count, for a handshake needs what is read. -EINVAL for another
- * number. */
-WEIR_API int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable);
+/**
+ * Keeps a channel from reading, or from being writable, while it is set: for a handler that has to
+ * wait for something. Embed it in the handler's state, zeroed; it is for one direction of one
+ * channel at a time. Release it in `removed`.
+ */
+typedef struct weir_hold {
+    /* Yours, for writes: it ends by something that is read, as a handshake does, so
+     * pause_when_unwritable does not count it. */
+    bool needs_reads;
+    WEIR_ATOMIC(bool) is_set; /* weir's */
+} weir_hold;
 
-/** The same against reading, 1 to 3: while there is one, nothing is read, whoever asks for it; 3 is
- * that of weir_tls_handler. Auto_read stays as it is. Any thread once it is registered, before
- * that the one which makes it: from another than the loop's, what is being read may still come. */
-WEIR_API int weir_channel_set_readable(weir_channel *channel, unsigned reason, bool is_readable);
+/** Sets or releases a hold on reads: while any is set, nothing is read, even if asked for;
+ * auto_read stays as it is. Setting twice is setting once. -EINVAL for NULL. Thread-safe once the
+ * channel is registered; from another thread than the loop's, reads in progress may still arrive.
+ */
+WEIR_API int weir_channel_set_read_hold(weir_channel *channel, weir_hold *hold, bool is_set);
+
+/** Sets or releases a hold on writes: while any is set, the channel is not writable. Writes are
+ * accepted all the same. Otherwise the same. */
+WEIR_API int weir_channel_set_write_hold(weir_channel *channel, weir_hold *hold, bool is_set);
 
 /* Options ------------------------------------------------------------------------------------ */
 
@@ -394,17 +405,6 @@ typedef struct weir_attr_value {
 /** The peer has closed its output (EOF), with allow_half_closure: constant, compare by address. A
  * handler that is added later calls weir_ctx_is_input_closed. */
 WEIR_API extern weir_msg weir_event_input_closed;
-
-/** What comes from now on is said in another way than what came before: a handler nearer to the
- * head has begun to decrypt it (STARTTLS). It is told on the loop when a handler whose type says
- * is_switch has come to an active channel, before its `added`; one that takes the place of another
- * such handler goes on with what that began, and nothing is told. Whoever keeps messages, bytes or
- * the begin of something from before must not take them for what follows, and calls
- * weir_ctx_refuse_switch; all of weir's handlers do (but TLS, whose records prove themselves), and
- * so does the way to a handler with an executor of its own for what is on it. Such a handler must
- * not pass on a message while it is told: that would be taken for one from before. Constant as
- * well. */
-WEIR_API extern weir_msg weir_event_switched;
 
 WEIR_END_DECLS
 

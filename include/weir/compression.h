@@ -71,7 +71,7 @@ typedef struct weir_decompression {
  * What is no such stream (-EBADMSG), goes on behind its end, is cut off by the end of the
  * connection, whoever ended it (WEIR_EOF), or passes a limit (WEIR_ELIMIT) is told by on_error,
  * with the place, and the channel is closed. When it is removed, the next handler gets the
- * compressed rest. At weir_event_switched a rest is refused, and so is a stream that has not ended.
+ * compressed rest. Such a rest, and a stream that has not ended, are held (see held_reads).
  */
 extern WEIR_API const weir_handler_type weir_compression_decoder;
 

@@ -111,7 +111,7 @@ typedef struct weir_decoder_type {
     bool (*give)(weir_ctx *ctx, weir_msg *msg);
 
     /* Whether what comes next belongs to something that has begun, though no byte of that is left:
-     * the rest of a message that is skipped. Asked at weir_event_switched. NULL: it does not. */
+     * the rest of a message that is skipped. It counts as held then. NULL: it does not. */
     bool (*is_inside)(const weir_ctx *ctx);
 } weir_decoder_type;
 
@@ -141,7 +141,7 @@ typedef struct weir_decoder {
 #define WEIR_DECODER_CALLBACKS                                                                     \
     .removed = weir_decoder_removed, .on_read = weir_decoder_on_read,                              \
     .on_read_complete = weir_decoder_on_read_complete, .on_event = weir_decoder_on_event,          \
-    .on_inactive = weir_decoder_on_inactive
+    .on_inactive = weir_decoder_on_inactive, .held_reads = weir_decoder_held
 
 /** The callbacks of WEIR_DECODER_CALLBACKS. Call them from a handler that replaces one. */
 WEIR_API void weir_decoder_removed(weir_ctx *ctx);
@@ -149,6 +149,7 @@ WEIR_API void weir_decoder_on_read(weir_ctx *ctx, weir_msg *msg);
 WEIR_API void weir_decoder_on_read_complete(weir_ctx *ctx);
 WEIR_API void weir_decoder_on_event(weir_ctx *ctx, weir_msg *event);
 WEIR_API void weir_decoder_on_inactive(weir_ctx *ctx);
+WEIR_API size_t weir_decoder_held(const weir_ctx *ctx);
 
 /** In `added`. */
 WEIR_API void weir_decoder_init(weir_decoder *decoder, const weir_decoder_type *type);

@@ -43,7 +43,7 @@ WEIR_BEGIN_DECLS
     X(WEIR_ETLS_KEY, -4135, "key does not belong to the certificate")                              \
     X(WEIR_ETLS_PASSWORD, -4136, "key is encrypted, and the password missing or wrong")            \
     X(WEIR_ETLS_NAME, -4137, "no certificate for that host")                                       \
-    X(WEIR_ETLS_SWITCHED, -4138, "bytes from before the switch to TLS")
+    X(WEIR_EHELD, -4138, "a handler holds data from before a protocol upgrade")
 
 /** The codes of weir's own. */
 enum weir_error_code {

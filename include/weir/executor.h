@@ -16,6 +16,7 @@ WEIR_BEGIN_DECLS
 typedef struct weir_executor weir_executor;
 typedef struct weir_future weir_future;
 typedef struct weir_group weir_group;
+typedef struct weir_promise weir_promise;
 
 /* Tasks -------------------------------------------------------------------------------------- */
 
@@ -61,6 +62,11 @@ WEIR_API int weir_executor_execute(weir_executor *executor, weir_call_fn fn, voi
  * Cancelling it keeps a function from being called that has not begun. */
 WEIR_API int weir_executor_submit(weir_executor *executor, weir_call_fn fn, void *arg,
                                   weir_future **future);
+
+/** The same for a promise of the caller's, bound to any executor or channel, which gets the code of
+ * the function. If this fails, the promise stays pending. */
+WEIR_API int weir_executor_submit_to(weir_executor *executor, weir_call_fn fn, void *arg,
+                                     weir_promise *promise);
 
 /** Ends a wait of the executor's, or the next one, though there is nothing to do. */
 WEIR_API void weir_executor_wake(weir_executor *executor);

@@ -19,11 +19,10 @@ WEIR_BEGIN_DECLS
  * With auto_read everything is passed on as it comes, also what waits when it is switched on; and
  * when it is switched off in the middle, the rest waits.
  *
- * What waits at weir_event_switched is refused. Nothing else is dropped: what waits when the
- * handler is removed is passed on then, and what waits when the channel is closed is passed on
- * before on_inactive. weir_event_input_closed comes behind the last message. Without memory to keep
- * a message this is told by on_error, and the channel is closed: what came before that message is
- * still passed on, nothing behind it.
+ * Waiting messages are held (see held_reads). None is dropped: those that wait when the handler is
+ * removed are passed on then, and when the channel closes before on_inactive, and
+ * weir_event_input_closed follows the last. Without memory to keep a message on_error is called and
+ * the channel closes: the messages before it are still passed on, none after it.
  */
 extern WEIR_API const weir_handler_type weir_flow_control_handler;
 

@@ -38,10 +38,19 @@ typedef struct weir_ctx weir_ctx;
 typedef struct weir_handler_type {
     const char *name;  /* for logs, and for a handler that is added without a name */
     size_t state_size; /* of what weir_ctx_state returns */
-    bool is_single;    /* it makes no sense twice in one pipeline: a second one is refused */
-    bool is_switch; /* what is read behind it is said in another way, as with TLS: when it comes to
-                       an active channel, weir_event_switched is told; and nothing goes past it, as
-                       what weir_relay moves would */
+    bool is_single;    /* a second one in the same pipeline is rejected */
+
+    /* A protocol upgrade, as TLS: it changes how the bytes are encoded for the handlers after it.
+     * When it is added to an active channel, none of these may hold data from before: then the add
+     * fails with WEIR_EHELD and the channel closes, because a peer may have put it there to be
+     * taken for what follows (STARTTLS). One that replaces another upgrade continues what that
+     * began. A channel with an upgrade cannot be relayed by the kernel. */
+    bool is_upgrade;
+
+    /* How much the handler holds of what it has read and not passed on: bytes or messages, 0 for
+     * nothing. On its executor, also while one of its callbacks passes a message on. NULL: it
+     * never holds any. */
+    size_t (*held_reads)(const weir_ctx *ctx);
 
     /*
      * The argument it is added with. By default that is a pointer, and its memory stays the
@@ -108,8 +117,7 @@ struct __attribute__((may_alias)) weir_ctx_link {
     weir_ctx_link *prev, *next;
     const weir_handler_type *type;
     uint32_t mask; /* which events it wants */
-    bool is_slow; /* they cannot simply be passed on: another executor's, or checked in debug builds
-                   */
+    bool is_slow;  /* calls are checked to be on the right thread: in debug builds */
 };
 
 enum {
@@ -218,16 +226,11 @@ WEIR_API void weir_ctx_refuse_write(weir_ctx *ctx, weir_msg *msg, weir_promise *
  */
 WEIR_API void weir_ctx_write_piece(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
 
-/** For a handler that hears weir_event_switched and has something left of what came before, which
- * it has dropped: fails itself (weir_ctx_fail) with WEIR_ETLS_SWITCHED, saying what that was ("3
- * messages"), and closes the channel. */
-WEIR_API void weir_ctx_refuse_switch(weir_ctx *ctx, const char *format, ...) WEIR_PRINTF(2, 3);
 /** Pass the operation to the next handler towards the head. `promise` may be NULL. */
 WEIR_API void weir_ctx_close(weir_ctx *ctx, weir_promise *promise);
 WEIR_API void weir_ctx_deregister(weir_ctx *ctx, weir_promise *promise);
 
-/** Takes this handler out of its pipeline. WEIR_ENOTFOUND when it is out already; -ENOMEM only for
- * a handler with an executor of its own. */
+/** Removes this handler from its pipeline. WEIR_ENOTFOUND if it is removed already. */
 WEIR_API int weir_ctx_remove(weir_ctx *ctx);
 
 /* Timers of a handler ------------------------------------------------------------------------ */
@@ -273,12 +276,10 @@ static inline void weir_ctx_fire_read(weir_ctx *ctx, weir_msg *msg)
         do
             at = at->next;
         while ((at->mask & WEIR__ON_READ) == 0);
-        if (!at->is_slow) {
-            at->type->on_read(WEIR__POINTER(weir_ctx, at), msg);
-            return;
-        }
+        at->type->on_read(WEIR__POINTER(weir_ctx, at), msg);
+    } else {
+        weir_ctx_fire_read_slowly(ctx, msg);
     }
-    weir_ctx_fire_read_slowly(ctx, msg);
 }
 
 static inline void weir_ctx_fire_read_complete(weir_ctx *ctx)
@@ -288,12 +289,10 @@ static inline void weir_ctx_fire_read_complete(weir_ctx *ctx)
         do
             at = at->next;
         while ((at->mask & WEIR__ON_READ_COMPLETE) == 0);
-        if (!at->is_slow) {
-            at->type->on_read_complete(WEIR__POINTER(weir_ctx, at));
-            return;
-        }
+        at->type->on_read_complete(WEIR__POINTER(weir_ctx, at));
+    } else {
+        weir_ctx_fire_read_complete_slowly(ctx);
     }
-    weir_ctx_fire_read_complete_slowly(ctx);
 }
 
 static inline void weir_ctx_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
@@ -303,12 +302,10 @@ static inline void weir_ctx_write(weir_ctx *ctx, weir_msg *msg, weir_promise *pr
         do
             at = at->prev;
         while ((at->mask & WEIR__WRITE) == 0);
-        if (!at->is_slow) {
-            at->type->write(WEIR__POINTER(weir_ctx, at), msg, promise);
-            return;
-        }
+        at->type->write(WEIR__POINTER(weir_ctx, at), msg, promise);
+    } else {
+        weir_ctx_write_slowly(ctx, msg, promise);
     }
-    weir_ctx_write_slowly(ctx, msg, promise);
 }
 
 static inline void weir_ctx_flush(weir_ctx *ctx)
@@ -318,12 +315,10 @@ static inline void weir_ctx_flush(weir_ctx *ctx)
         do
             at = at->prev;
         while ((at->mask & WEIR__FLUSH) == 0);
-        if (!at->is_slow) {
-            at->type->flush(WEIR__POINTER(weir_ctx, at));
-            return;
-        }
+        at->type->flush(WEIR__POINTER(weir_ctx, at));
+    } else {
+        weir_ctx_flush_slowly(ctx);
     }
-    weir_ctx_flush_slowly(ctx);
 }
 
 WEIR_END_DECLS

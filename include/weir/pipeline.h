@@ -15,18 +15,20 @@ WEIR_BEGIN_DECLS
  *   transport <- head <- [a] <- [b] <- [c] <- tail      outbound: bytes go out
  *
  * Every channel has one, which lives as long as the channel. Handlers are added between its head
- * and its tail. Any thread may change it. When the call returns the name is taken, or free again,
- * and can be found or not. On the channel's loop the change has then been made; from elsewhere it
- * is on its way there, in order with other changes and with the same caller's other calls on the
- * channel. A channel that is not registered yet belongs to the thread that makes it.
+ * and its tail. The pipeline belongs to the channel's loop; before the first registration to the
+ * thread that makes the channel. There an edit is made when the call returns. Any other thread may
+ * add, replace and remove handlers, too: the edit is sent to the loop, in order with the other
+ * calls of the thread on the channel, and a promise reports what came of it.
  *
  * Names are copied. They must not be empty or contain '#', which marks the names weir gives to
  * handlers that are added with NULL for a name.
  *
  * Adding returns 0; -EINVAL for a NULL or a bad name; -EEXIST when the name is used; -EPROTOTYPE
- * when the handler and a neighbour declare message types that do not fit, which the log says;
- * WEIR_ENOTFOUND when there is no handler of the name `base`; WEIR_ECLOSED; -ENOMEM; or the code
- * that the handler's `added` failed with. It costs one allocation, state and name included.
+ * when the handler and a neighbour declare message types that do not fit, which is logged;
+ * WEIR_ENOTFOUND when there is no handler of the name `base`; WEIR_EHELD when an upgrade finds data
+ * from before it; WEIR_ECLOSED; -ENOMEM; or the code that the handler's `added` failed with. From
+ * another thread than the loop's only -EINVAL, WEIR_ECLOSED and -ENOMEM are returned, the others go
+ * to the promise. An add is one allocation, state and name included.
  *
  * The argument is copied before the call returns if the handler has a config, as all of weir's with
  * one do: a compound literal is always right. See `arg_size` of weir_handler_type.
@@ -55,6 +57,7 @@ typedef enum weir_place {
     WEIR_PLACE_FIRST,
     WEIR_PLACE_BEFORE,
     WEIR_PLACE_AFTER,
+    WEIR_PLACE_INSTEAD_OF, /* as weir_pipeline_replace */
 } weir_place;
 
 /** All that can be said about a handler that is added. */
@@ -63,7 +66,7 @@ typedef struct weir_handler_config {
     const char *name; /* NULL: weir gives it one */
     void *arg;
     weir_place place;
-    const char *base; /* of WEIR_PLACE_BEFORE and _AFTER */
+    const char *base; /* of WEIR_PLACE_BEFORE, _AFTER and _INSTEAD_OF */
 
     /* Its callbacks run on an executor of this group instead of the channel's loop, always the same
      * one for all handlers of a channel that have the same group. Events are carried there and
@@ -88,9 +91,10 @@ typedef int (*weir_init_fn)(weir_channel *channel, void *arg);
  * it, fails, the channel is closed. */
 WEIR_API int weir_pipeline_add_initializer(weir_pipeline *pipeline, weir_init_fn init, void *arg);
 
-/** Takes a handler out: its `removed` is called on its executor, and no other callback after it.
- * WEIR_ENOTFOUND; on the loop it cannot fail otherwise, from elsewhere with -ENOMEM. */
-WEIR_API int weir_pipeline_remove(weir_pipeline *pipeline, const char *name);
+/** Removes a handler: `removed` runs on its executor, and no other callback after it. On the loop
+ * returns 0 or WEIR_ENOTFOUND, which the promise (may be NULL) gets as well; from another thread 0
+ * or -ENOMEM, and the promise gets the result. */
+WEIR_API int weir_pipeline_remove(weir_pipeline *pipeline, const char *name, weir_promise *promise);
 
 /** Puts another handler in the place of one: the new one is added, then the old one removed, with
  * no event in between. Fails as adding does, and then the old one stays. `new_name` may be the old
@@ -98,10 +102,12 @@ WEIR_API int weir_pipeline_remove(weir_pipeline *pipeline, const char *name);
 WEIR_API int weir_pipeline_replace(weir_pipeline *pipeline, const char *name, const char *new_name,
                                    const weir_handler_type *type, void *arg);
 
-/** Gives a handler another name. */
-WEIR_API int weir_pipeline_rename(weir_pipeline *pipeline, const char *name, const char *new_name);
+/* Looking ------------------------------------------------------------------------------------ */
 
-/* Looking, on any thread --------------------------------------------------------------------- */
+/*
+ * On the channel's loop, or the thread that steps it if its group is manual, or when the channel is
+ * on no loop. On another thread these return -EPERM, and a count or length of 0.
+ */
 
 /** A copy of what there is to know about a handler. */
 typedef struct weir_handler_info {
@@ -116,8 +122,7 @@ WEIR_API int weir_pipeline_find(const weir_pipeline *pipeline, const char *name,
                                 weir_handler_info *info);
 
 /** The handler at a place, counted from the head's side, without head and tail; WEIR_ENOTFOUND
- * behind the last. And how many there are. These, and the two below, know the handlers that have
- * got to the loop. */
+ * after the last. And how many there are. */
 WEIR_API int weir_pipeline_at(const weir_pipeline *pipeline, size_t index, weir_handler_info *info);
 WEIR_API size_t weir_pipeline_count(const weir_pipeline *pipeline);
 
@@ -128,7 +133,7 @@ WEIR_API int weir_pipeline_find_type(const weir_pipeline *pipeline, const weir_h
 /** Writes the names, head's side first, as "a, b, c", and returns the length like snprintf. */
 WEIR_API size_t weir_pipeline_names(const weir_pipeline *pipeline, char *to, size_t size);
 
-/** The context of a handler, NULL when there is none of that name. On the channel's loop only. */
+/** The context of a handler, NULL when there is none of that name. */
 WEIR_API weir_ctx *weir_pipeline_ctx(weir_pipeline *pipeline, const char *name);
 
 /** The channel of a pipeline: borrowed. */

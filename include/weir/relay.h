@@ -26,7 +26,7 @@ WEIR_BEGIN_DECLS
  * The promise fails at once, and nothing has changed, with -EINVAL, -EPERM on another thread than
  * the loop's, -EXDEV when they are not on one loop (so always with WEIR_IO_BLOCKING, where each has
  * its own), -EOPNOTSUPP when one is no stream of the kernel's, or has a handler that must see all
- * bytes (is_switch, as weir_tls_handler says: they would go out in the clear; do not add one while
+ * bytes (is_upgrade, as weir_tls_handler says: they would go out in the clear; do not add one while
  * it is relayed), -EBUSY while
  * `from` or `to` is relayed that way already, or a write to `to` is not complete, -ENOTCONN when
  * one is not active, -ENOMEM, -EMFILE.

@@ -88,12 +88,11 @@ typedef struct weir_tls {
  * outer. The event of the outer one ends at the inner one, so that handlers behind hear of what
  * they are in; those between the two hear of the outer.
  *
- * In the middle of a connection (STARTTLS) add it first, on the loop: a server behind the flush of
- * its answer, a client behind the server's. The handlers behind hear of weir_event_switched, and
- * each that has something left of what came before refuses it with WEIR_ETLS_SWITCHED: somebody may
- * have put it there. Whoever adds it from another executor than the loop must refuse himself what
- * he gets until that event. When the handler is removed, it sends close_notify, and everything
- * passes as it is.
+ * In the middle of a connection (STARTTLS) add it first: a server after it has flushed its answer,
+ * a client when it has received the server's. If a handler still holds data from before, which a
+ * peer may have put there, the add fails with WEIR_EHELD and the channel closes. A handler that
+ * adds it from another thread rejects what it receives until the promise of the add completes. When
+ * the handler is removed, it sends close_notify, and everything passes as it is.
  */
 extern WEIR_API const weir_handler_type weir_tls_handler;
 

@@ -76,9 +76,6 @@ typedef struct weir_traffic {
  * long as the channel. Any thread. */
 WEIR_API weir_shaper *weir_channel_shaper(weir_channel *channel);
 
-/** The reason of weir_channel_set_writable that it uses, and others should not. */
-#define WEIR_TRAFFIC_REASON 31
-
 /**
  * Shapes the traffic of a channel. Add it with a weir_traffic as the argument, which is copied,
  * next to the head, where there are bytes: a message counts as its weir_msg_size, and a file as its

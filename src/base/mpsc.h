@@ -145,11 +145,13 @@ static inline void weir__mpsc_remove_behind(weir_mpsc *queue, weir_mpsc_node *be
     queue->taken--;
 }
 
-/* Consumer only. */
+/* Consumer only. Takes over what it finds, so the next calls need not look at the producers' end.
+ */
 static inline bool weir__mpsc_is_empty(weir_mpsc *queue)
 {
-    return queue->first == NULL &&
-           atomic_load_explicit(&queue->newest, memory_order_seq_cst) == NULL;
+    if (queue->first == NULL)
+        weir__mpsc_take(queue);
+    return queue->first == NULL;
 }
 
 #endif

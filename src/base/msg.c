@@ -44,10 +44,18 @@ weir_msg *weir_msg_retain(weir_msg *msg)
     return msg;
 }
 
-static int destroy(weir_msg *msg)
+__attribute__((noinline)) static int destroy_tracked(weir_msg *msg)
+{
+    weir__leak_died(msg->track);
+    msg->type->destroy(msg);
+    return 1;
+}
+
+static inline int destroy(weir_msg *msg)
 {
     atomic_store_explicit(&msg->refs, 0, memory_order_relaxed);
-    weir__leak_died(msg->track);
+    if (__builtin_expect(msg->track != 0, 0))
+        return destroy_tracked(msg);
     msg->type->destroy(msg);
     return 1;
 }

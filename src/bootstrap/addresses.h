@@ -20,4 +20,8 @@ weir_addresses *weir__candidates_list(const weir_candidates *candidates);
 /* Completes a promise with a list, or frees the list if the promise was cancelled. */
 void weir__addresses_succeed(weir_promise *promise, weir_addresses *addresses);
 
+/* Completes a promise with the addresses of both families, each with the port: 0 or -ENOMEM. */
+int weir__candidates_succeed(const weir_candidates *ipv6, const weir_candidates *ipv4,
+                             uint16_t port, weir_promise *promise);
+
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The state that c-ares lookups of a group share, and the sockets of one lookup. */
+/* The state that c-ares lookups of a group share, and one lookup. */
 #ifndef WEIR_BOOTSTRAP_CARES_H
 #define WEIR_BOOTSTRAP_CARES_H
 
@@ -7,7 +7,9 @@
 #include "base/sys.h"
 #include "bootstrap/name_cache.h"
 #include "bootstrap/name_config.h"
+#include "bootstrap/names.h"
 #include "exec/group.h"
+#include "exec/operation.h"
 #include "loop/loop.h"
 
 #include <ares.h>
@@ -37,25 +39,6 @@ weir_names *weir__names_of(weir_group *group);
  * reference. A negative code if it cannot be read, and never could before. Any thread. */
 int weir__names_config(weir_names *names, weir_sys *sys, weir_name_config **config);
 
-/* The sockets of a channel -----------------------------------------------------------------------
- */
-
-/* Has c-ares use the loop's system calls, and the loop watch its sockets. */
-typedef struct weir_ares_sockets {
-    weir_loop *loop;
-    ares_channel channel;
-    int failure; /* of a watch that could not be started; 0: none */
-    /* c-ares has read or written: the channel may have answers. Every call is followed by it. */
-    void (*processed)(struct weir_ares_sockets *sockets);
-    void (*retain)(struct weir_ares_sockets *sockets); /* a socket is open; it has closed */
-    void (*release)(struct weir_ares_sockets *sockets);
-    weir_list open;
-} weir_ares_sockets;
-
-/* Opens `channel`, with the servers and options of resolv.conf: ARES_SUCCESS, or the failure. On
- * the loop. */
-int weir__ares_sockets_open(weir_ares_sockets *sockets, const weir_names *names);
-
 /* Lookups ----------------------------------------------------------------------------------------
  */
 
@@ -72,8 +55,7 @@ typedef struct weir_ares_question {
 } weir_ares_question;
 
 /*
- *   start            any thread: answers from the hosts file or the cache, or posts
- *   begin            on the loop: takes its place among those that run, or waits for one
+ *   start            on the loop: takes its place among those that run, or waits for one
  *   run              opens a channel, and asks for the first name
  *   proceed          after every call of c-ares: passes answers on, asks for the next name
  *   conclude         completes the promises, closes the channel
@@ -85,24 +67,25 @@ typedef struct weir_ares_question {
  * domains from. Each definite answer is cached when it is received, by name and family.
  */
 typedef struct weir_ares_lookup {
-    weir_ares_sockets sockets;
-    weir_executor *executor; /* the loop's: a reference */
+    weir_operation operation; /* of the last promise, from `start` on; each socket holds it */
+    weir_loop *loop;
+    ares_channel channel;
+    weir_list sockets; /* open, which the loop watches */
+    int failure;       /* of a watch that could not be started; 0: none */
     weir_names *names;
     weir_name_config *config; /* a reference: as it was when the lookup started */
     weir_promise *promise, *rest;
     uint16_t port;
-    _Atomic(int) refs; /* the loop's, the listener's, and each socket's */
-    weir_task begin, cancel;
+    weir_task task; /* its start, or its turn after it has waited */
     weir_list_node waiting;
     weir_resident resident;
-    weir_listener on_end;
     weir_timer retry, delay;
 
     bool is_running; /* and counted among those */
     bool is_open;    /* it has a channel */
     int passed;      /* the family whose addresses the first promise has; or WEIR__NO_FAMILY */
     bool is_delay_over;
-    _Atomic(bool) is_concluded;
+    bool is_concluded;
     weir_ares_question questions[WEIR__FAMILIES];
     unsigned tried;          /* names */
     bool has_failed;         /* a server failed to answer for one of those */
@@ -110,20 +93,27 @@ typedef struct weir_ares_lookup {
     char host[];
 } weir_ares_lookup;
 
+/* Starts a lookup that servers have to answer, on the loop of the executor. 0, and *query->rest is
+ * set; or a negative code. Any thread. */
+int weir__ares_lookup_start(const weir_name_query *query, weir_executor *executor,
+                            weir_names *names, weir_name_config *config);
+
 /* Asks, and concludes the lookup some time, or at once. On the loop. */
 void weir__ares_lookup_run(weir_ares_lookup *lookup);
 
-/* Completes the promises that are left, closes the channel, and gives the loop's reference back.
- * Once, on the loop, and not from within a call of c-ares. */
+/* Completes the promises that are pending, closes the channel, and ends the operation. On the loop,
+ * and not from within a call of c-ares. */
 void weir__ares_lookup_conclude(weir_ares_lookup *lookup, int code);
 
-/* Completes a promise with the addresses of both families, each with the port: 0 or -ENOMEM. */
-int weir__ares_pass(const weir_candidates *ipv6, const weir_candidates *ipv4, uint16_t port,
-                    weir_promise *promise);
+/* c-ares has read or written: the channel may have answers. After every call of c-ares. */
+void weir__ares_lookup_proceed(weir_ares_lookup *lookup);
 
 /* Its timers. */
 int weir__ares_on_retry(weir_timer *timer);
 int weir__ares_on_delay(weir_timer *timer);
-void weir__ares_on_processed(weir_ares_sockets *sockets);
+
+/* Opens the channel, with the servers and options of resolv.conf, whose sockets use the loop's
+ * system calls: ARES_SUCCESS, or the failure. On the loop. */
+int weir__ares_sockets_open(weir_ares_lookup *lookup);
 
 #endif

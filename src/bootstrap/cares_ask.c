@@ -10,31 +10,6 @@
 /* Answers ----------------------------------------------------------------------------------------
  */
 
-static void add_all(weir_candidates *to, const weir_candidates *from, uint16_t port)
-{
-    for (size_t side = 0; side < 2; side++) {
-        for (size_t i = 0; i < from->count[side]; i++) {
-            weir_address address = from->list[side][i];
-            weir_address_set_port(&address, port);
-            weir__candidates_add(to, &address);
-        }
-    }
-}
-
-/* IPv6 first (RFC 8305, section 4). */
-int weir__ares_pass(const weir_candidates *ipv6, const weir_candidates *ipv4, uint16_t port,
-                    weir_promise *promise)
-{
-    weir_candidates all = { 0 };
-    add_all(&all, ipv6, port);
-    add_all(&all, ipv4, port);
-    weir_addresses *list = weir__candidates_list(&all);
-    if (list == NULL)
-        return -ENOMEM;
-    weir__addresses_succeed(promise, list);
-    return 0;
-}
-
 static bool has_addresses(const weir_ares_question *one)
 {
     return one->found.count[0] > 0;
@@ -43,7 +18,7 @@ static bool has_addresses(const weir_ares_question *one)
 static int pass_family(weir_ares_lookup *self, int family, weir_promise *promise)
 {
     static const weir_candidates none;
-    return weir__ares_pass(&self->questions[family].found, &none, self->port, promise);
+    return weir__candidates_succeed(&self->questions[family].found, &none, self->port, promise);
 }
 
 /* Both answers are there: passes on those that were not passed before. */
@@ -52,19 +27,17 @@ static void pass_rest(weir_ares_lookup *self)
     const weir_ares_question *questions = self->questions;
     int code = WEIR_ENONAME; /* if there are no more addresses */
     if (self->passed == WEIR__NO_FAMILY)
-        code = weir__ares_pass(&questions[WEIR__IPV6].found, &questions[WEIR__IPV4].found,
-                               self->port, self->promise);
+        code = weir__candidates_succeed(&questions[WEIR__IPV6].found, &questions[WEIR__IPV4].found,
+                                        self->port, self->promise);
     else if (has_addresses(&questions[!self->passed]))
         code = pass_family(self, !self->passed, self->rest);
     weir__ares_lookup_conclude(self, code < 0 ? code : WEIR_ENONAME);
 }
 
-static void pass_first(weir_ares_lookup *self, int family)
+static int pass_first(weir_ares_lookup *self, int family)
 {
-    int code = pass_family(self, family, self->promise);
     self->passed = family;
-    if (code < 0)
-        weir__ares_lookup_conclude(self, code);
+    return pass_family(self, family, self->promise);
 }
 
 /* The cache --------------------------------------------------------------------------------------
@@ -77,7 +50,7 @@ static void remember(const weir_ares_question *one, uint32_t ttl_s)
     pthread_mutex_lock(&self->names->lock);
     if (self->names->config == self->config)
         weir__name_cache_put(&self->names->cache, self->name, one->family, &one->found, ttl_s,
-                             weir_clock_now_ns(self->executor->clock));
+                             weir_clock_now_ns(self->operation.executor->clock));
     pthread_mutex_unlock(&self->names->lock);
 }
 
@@ -86,7 +59,8 @@ static bool recall(weir_ares_question *one)
     const weir_ares_lookup *self = one->of;
     pthread_mutex_lock(&self->names->lock);
     bool is_found = weir__name_cache_find(&self->names->cache, self->name, one->family,
-                                          weir_clock_now_ns(self->executor->clock), &one->found);
+                                          weir_clock_now_ns(self->operation.executor->clock),
+                                          &one->found);
     pthread_mutex_unlock(&self->names->lock);
     one->code = has_addresses(one) ? 0 : WEIR_ENONAME;
     return is_found;
@@ -159,7 +133,7 @@ static void ask(weir_ares_lookup *self)
                                                    .ai_socktype = SOCK_STREAM };
         one->is_done = recall(one);
         if (!one->is_done)
-            ares_getaddrinfo(self->sockets.channel, self->name, NULL, &hints, on_answer, one);
+            ares_getaddrinfo(self->channel, self->name, NULL, &hints, on_answer, one);
     }
 }
 
@@ -178,12 +152,12 @@ static bool ask_next(weir_ares_lookup *self)
 static int await_retry(weir_ares_lookup *self)
 {
     struct timeval wait;
-    if (ares_timeout(self->sockets.channel, NULL, &wait) == NULL)
+    if (ares_timeout(self->channel, NULL, &wait) == NULL)
         return 0;
     int64_t wait_ns = WEIR_SECONDS(wait.tv_sec) + wait.tv_usec * INT64_C(1000) + WEIR_MS(1);
     return weir_timer_reschedule(&self->retry, wait_ns) == 0
                ? 0
-               : weir_timer_schedule(&self->retry, self->executor, wait_ns);
+               : weir_timer_schedule(&self->retry, self->operation.executor, wait_ns);
 }
 
 /* Whether the next name may be tried after this answer. A server that fails may do so for this name
@@ -222,28 +196,27 @@ static int pass_what_is_there(weir_ares_lookup *self)
     if (self->rest == NULL || self->passed != WEIR__NO_FAMILY)
         return 0;
     if (has_addresses(&self->questions[WEIR__IPV6]))
-        pass_first(self, WEIR__IPV6);
-    else if (has_addresses(&self->questions[WEIR__IPV4]) && self->is_delay_over)
-        pass_first(self, WEIR__IPV4);
-    else if (has_addresses(&self->questions[WEIR__IPV4])) {
-        int code = weir_timer_schedule(&self->delay, self->executor, RESOLUTION_DELAY_NS);
-        return code == -EBUSY ? 0 : code;
-    }
-    return 0;
+        return pass_first(self, WEIR__IPV6);
+    if (!has_addresses(&self->questions[WEIR__IPV4]))
+        return 0;
+    if (self->is_delay_over)
+        return pass_first(self, WEIR__IPV4);
+    int code = weir_timer_schedule(&self->delay, self->operation.executor, RESOLUTION_DELAY_NS);
+    return code == -EBUSY ? 0 : code;
 }
 
-static void proceed(weir_ares_lookup *self)
+void weir__ares_lookup_proceed(weir_ares_lookup *self)
 {
-    int code = self->sockets.failure;
+    int code = self->failure;
     if (self->is_concluded)
         return;
     while (code == 0 && goes_on(self))
-        code = self->sockets.failure;
+        code = self->failure;
     if (code < 0) {
         weir__ares_lookup_conclude(self, code);
     } else if (!self->questions[WEIR__IPV6].is_done || !self->questions[WEIR__IPV4].is_done) {
         code = pass_what_is_there(self);
-        if (code == 0 && !self->is_concluded)
+        if (code == 0)
             code = await_retry(self);
         if (code < 0)
             weir__ares_lookup_conclude(self, code);
@@ -255,16 +228,11 @@ static void proceed(weir_ares_lookup *self)
     }
 }
 
-void weir__ares_on_processed(weir_ares_sockets *sockets)
-{
-    proceed(WEIR_CONTAINER(sockets, weir_ares_lookup, sockets));
-}
-
 int weir__ares_on_retry(weir_timer *timer)
 {
     weir_ares_lookup *self = WEIR_CONTAINER(timer, weir_ares_lookup, retry);
-    ares_process_fd(self->sockets.channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
-    proceed(self);
+    ares_process_fd(self->channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
+    weir__ares_lookup_proceed(self);
     return 0;
 }
 
@@ -272,18 +240,18 @@ int weir__ares_on_delay(weir_timer *timer)
 {
     weir_ares_lookup *self = WEIR_CONTAINER(timer, weir_ares_lookup, delay);
     self->is_delay_over = true;
-    proceed(self);
+    weir__ares_lookup_proceed(self);
     return 0;
 }
 
 void weir__ares_lookup_run(weir_ares_lookup *self)
 {
-    int status = weir__ares_sockets_open(&self->sockets, self->names);
+    int status = weir__ares_sockets_open(self);
     self->is_open = status == ARES_SUCCESS;
     if (!self->is_open) {
         weir__ares_lookup_conclude(self, status == ARES_ENOMEM ? -ENOMEM : WEIR_ENAMESERVICE);
         return;
     }
     ask_next(self);
-    proceed(self);
+    weir__ares_lookup_proceed(self);
 }

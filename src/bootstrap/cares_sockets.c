@@ -12,7 +12,7 @@
 
 typedef struct ares_socket {
     weir_watch watch;
-    weir_ares_sockets *of;
+    weir_ares_lookup *of;
     weir_sys *sys;
     weir_list_node node;
     int fd;
@@ -20,11 +20,11 @@ typedef struct ares_socket {
     bool is_closed; /* by c-ares; the descriptor follows when the watch has stopped */
 } ares_socket;
 
-static ares_socket *find(weir_ares_sockets *self, int fd)
+static ares_socket *find(weir_ares_lookup *self, int fd)
 {
-    weir_list_node *node = weir__list_first(&self->open);
+    weir_list_node *node = weir__list_first(&self->sockets);
     while (node != NULL && WEIR_CONTAINER(node, ares_socket, node)->fd != fd)
-        node = weir__list_next(&self->open, node);
+        node = weir__list_next(&self->sockets, node);
     return node != NULL ? WEIR_CONTAINER(node, ares_socket, node) : NULL;
 }
 
@@ -39,22 +39,22 @@ static int answer(int code)
 
 static void end(ares_socket *self)
 {
-    weir_ares_sockets *of = self->of;
+    weir_ares_lookup *of = self->of;
     self->sys->close(self->sys, self->fd);
     weir__free(self);
-    of->release(of);
+    weir__operation_release(&of->operation);
 }
 
 static void on_ready(weir_watch *watch, unsigned events)
 {
     ares_socket *self = WEIR_CONTAINER(watch, ares_socket, watch);
-    weir_ares_sockets *of = self->of;
+    weir_ares_lookup *of = self->of;
     bool reads = (events & (WEIR_WATCH_READ | WEIR_WATCH_HANGUP)) != 0;
-    of->retain(of);
+    weir__operation_retain(&of->operation);
     ares_process_fd(of->channel, reads ? self->fd : ARES_SOCKET_BAD,
                     (events & WEIR_WATCH_WRITE) != 0 ? self->fd : ARES_SOCKET_BAD);
-    of->processed(of);
-    of->release(of);
+    weir__ares_lookup_proceed(of);
+    weir__operation_release(&of->operation);
 }
 
 /* After a close; or the loop ends, and then c-ares closes it later. */
@@ -72,7 +72,7 @@ static void on_stopped(weir_watch *watch, int code)
 
 static ares_socket_t open_socket(int family, int type, int protocol, void *arg)
 {
-    weir_ares_sockets *of = arg;
+    weir_ares_lookup *of = arg;
     weir_sys *sys = of->loop->base.sys;
     ares_socket *self = weir__zalloc(sizeof *self);
     int fd = self != NULL ? sys->socket(sys, family, type, protocol) : -ENOMEM;
@@ -85,8 +85,8 @@ static ares_socket_t open_socket(int family, int type, int protocol, void *arg)
     self->of = of;
     self->sys = sys;
     self->fd = fd;
-    weir__list_push_back(&of->open, &self->node);
-    of->retain(of);
+    weir__list_push_back(&of->sockets, &self->node);
+    weir__operation_retain(&of->operation);
     return fd;
 }
 
@@ -109,14 +109,14 @@ static int close_socket(ares_socket_t fd, void *arg)
 static int connect_socket(ares_socket_t fd, const struct sockaddr *address, ares_socklen_t length,
                           void *arg)
 {
-    weir_sys *sys = ((weir_ares_sockets *)arg)->loop->base.sys;
+    weir_sys *sys = ((weir_ares_lookup *)arg)->loop->base.sys;
     return answer(sys->connect(sys, fd, address, length));
 }
 
 static ares_ssize_t receive(ares_socket_t fd, void *to, size_t length, int flags,
                             struct sockaddr *from, ares_socklen_t *from_length, void *arg)
 {
-    weir_sys *sys = ((weir_ares_sockets *)arg)->loop->base.sys;
+    weir_sys *sys = ((weir_ares_lookup *)arg)->loop->base.sys;
     struct iovec piece = { .iov_base = to, .iov_len = length };
     struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1, .msg_name = from };
     message.msg_namelen = from_length != NULL ? *from_length : 0;
@@ -128,7 +128,7 @@ static ares_ssize_t receive(ares_socket_t fd, void *to, size_t length, int flags
 
 static ares_ssize_t send_pieces(ares_socket_t fd, const struct iovec *pieces, int count, void *arg)
 {
-    weir_sys *sys = ((weir_ares_sockets *)arg)->loop->base.sys;
+    weir_sys *sys = ((weir_ares_lookup *)arg)->loop->base.sys;
     struct msghdr message = { .msg_iov = (struct iovec *)pieces, .msg_iovlen = (size_t)count };
     return answer(sys->sendmsg(sys, fd, &message, MSG_NOSIGNAL));
 }
@@ -136,7 +136,7 @@ static ares_ssize_t send_pieces(ares_socket_t fd, const struct iovec *pieces, in
 /* Neither comes before a close. */
 static void on_interest(void *arg, ares_socket_t fd, int reads, int writes)
 {
-    weir_ares_sockets *of = arg;
+    weir_ares_lookup *of = arg;
     ares_socket *self = find(of, fd);
     unsigned events = (reads ? WEIR_WATCH_READ : 0u) | (writes ? WEIR_WATCH_WRITE : 0u);
     if (self == NULL || events == 0)
@@ -151,8 +151,9 @@ static void on_interest(void *arg, ares_socket_t fd, int reads, int writes)
         of->failure = code;
 }
 
-int weir__ares_sockets_open(weir_ares_sockets *self, const weir_names *names)
+int weir__ares_sockets_open(weir_ares_lookup *self)
 {
+    const weir_names *names = self->names;
     static const struct ares_socket_functions functions = {
         .asocket = open_socket,
         .aclose = close_socket,
@@ -173,7 +174,7 @@ int weir__ares_sockets_open(weir_ares_sockets *self, const weir_names *names)
     };
     int mask = ARES_OPT_RESOLVCONF | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB |
                ARES_OPT_LOOKUPS | (names->port != 0 ? ARES_OPT_UDP_PORT | ARES_OPT_TCP_PORT : 0);
-    weir__list_init(&self->open);
+    weir__list_init(&self->sockets);
     int status = ares_init_options(&self->channel, &options, mask);
     if (status == ARES_SUCCESS)
         ares_set_socket_functions(self->channel, &functions, self);

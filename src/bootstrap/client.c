@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Clients: what a config says, checked; and the two ways to connect. */
+/* Clients: checking and copying a config, and the waiting forms. */
 #include "bootstrap/client.h"
 
 #include "base/alloc.h"
@@ -7,9 +7,6 @@
 
 #include <errno.h>
 #include <string.h>
-
-#define DEFAULT_TIMEOUT_MS 30000
-#define DEFAULT_STAGGER_MS 250
 
 /* What all ways share -------------------------------------------------------------------------- */
 
@@ -134,23 +131,6 @@ int weir__client_check(const weir_client_config *config, const char *address, we
         return refuse(error, "stagger_ms", config->stagger_ms);
     int code = check_options(config->options, config->option_count, error);
     return code < 0 ? code : check_attrs(config->attrs, config->attr_count, error);
-}
-
-static int with_default(int value, int normal)
-{
-    return value != 0 ? value : normal;
-}
-
-int weir_client_start(const weir_client_config *config, const char *address, weir_promise *promise,
-                      weir_error *error)
-{
-    int code = weir__client_check(config, address, error);
-    if (code < 0)
-        return code;
-    weir_client_config full = *config;
-    full.connect_timeout_ms = with_default(config->connect_timeout_ms, DEFAULT_TIMEOUT_MS);
-    full.stagger_ms = with_default(config->stagger_ms, DEFAULT_STAGGER_MS);
-    return weir__connector_start(&full, address, promise, error);
 }
 
 /* Waiting -------------------------------------------------------------------------------------- */

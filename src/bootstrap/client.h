@@ -31,11 +31,6 @@ bool weir__client_plan(weir_client_plan *plan, const weir_client_config *config)
  * its socket was told before. 0 or a negative code. */
 int weir__client_set_up(const weir_client_config *config, weir_channel *channel, bool is_connected);
 
-/* weir_client_start with a config that is checked and has its defaults. connector.c: every address
- * of a name in its turn, and the first one wins. */
-int weir__connector_start(const weir_client_config *config, const char *text, weir_promise *promise,
-                          weir_error *error);
-
 /* A weir_value_free_fn. */
 void weir__client_release_channel(void *channel);
 

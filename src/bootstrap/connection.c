@@ -97,7 +97,7 @@ typedef struct step {
     enum { NOTHING, CLOSE, FINISH, CHECK, LEND, CONNECT } what;
     weir_connection *of;
     weir_channel *channel; /* a reference */
-    weir_promise *promise; /* a reference: who gets it */
+    weir_waiter *waiter;   /* which gets it */
 } step;
 
 static step make_step(weir_connection *self, weir_connection_state state)
@@ -109,14 +109,14 @@ static step make_step(weir_connection *self, weir_connection_state state)
 /* To the first in the line; idle without one. Under the lock. */
 static step lend(weir_connection *self)
 {
-    weir_promise *promise = weir__connection_pool_pop(self->pool);
-    if (promise == NULL) {
+    weir_waiter *waiter = weir__connection_pool_pop(self->pool);
+    if (waiter == NULL) {
         set_idle(self);
         return (step){ .what = NOTHING };
     }
     step lent = make_step(self, WEIR__BORROWED);
     lent.what = LEND;
-    lent.promise = promise;
+    lent.waiter = waiter;
     return lent;
 }
 
@@ -132,8 +132,8 @@ static bool is_clean(const weir_connection *self)
 {
     const weir_channel *channel = self->channel;
     return is_open(self) && weir_channel_is_writable(channel) &&
-           weir__channel_pending_bytes(channel) == 0 && channel->pauses == 0 &&
-           channel->is_auto_read == self->is_auto_read;
+           weir__channel_pending_bytes(channel) == 0 && channel->in.holds == 0 &&
+           channel->in.is_auto_read == self->is_auto_read;
 }
 
 /* Output that the channel has accepted is still sent, unless the pool is closed. */
@@ -208,11 +208,11 @@ static void take_back(weir_connection *self)
  * goes. */
 static void do_lend(step *lent)
 {
-    if (weir_promise_succeed(lent->promise, lent->channel, weir__client_release_channel) == 0)
+    if (weir__operation_succeed(&lent->waiter->operation, lent->channel,
+                                weir__client_release_channel) == 0)
         lent->channel = NULL;
     else
         take_back(lent->of);
-    weir_promise_release(lent->promise);
 }
 
 static void begin_finish(step *finished);
@@ -275,7 +275,7 @@ static void finish_timer_fire(weir_ctx_timer *timer, weir_ctx *head)
     weir_channel *channel = weir_ctx_channel(head);
     uint64_t sent = weir__channel_sent_bytes(channel);
     bool has_progress = sent != self->sent_before;
-    if (channel->is_output_shut || weir__channel_is_closing(channel))
+    if (channel->out.is_shut || weir__channel_is_closing(channel))
         return; /* from here on WEIR_OPTION_LINGER_MS is the limit */
     self->sent_before = sent;
     if (!has_progress || weir_ctx_schedule(head, timer, self->pool->finish_timeout_ns) < 0)
@@ -314,9 +314,9 @@ static void begin_finish(step *finished)
  * performs the calls it takes from the inbox before it clears the flag. */
 static bool has_calls(weir_channel *channel)
 {
-    return atomic_load_explicit(&channel->inbox, memory_order_seq_cst) != NULL ||
-           atomic_load_explicit(&channel->missed, memory_order_seq_cst) != 0 ||
-           atomic_load_explicit(&channel->is_inbox_posted, memory_order_seq_cst);
+    return atomic_load_explicit(&channel->inbox.head, memory_order_seq_cst) != NULL ||
+           atomic_load_explicit(&channel->inbox.missed, memory_order_seq_cst) != 0 ||
+           atomic_load_explicit(&channel->inbox.is_posted, memory_order_seq_cst);
 }
 
 /* Checking ------------------------------------------------------------------------------------- */
@@ -370,14 +370,13 @@ static void skip_check(weir_connection *self)
 {
     weir_connection_pool *pool = self->pool;
     weir__connection_pool_lock(pool);
-    weir_promise *promise = weir__connection_pool_pop(pool);
+    weir_waiter *waiter = weir__connection_pool_pop(pool);
     step next = { .what = NOTHING };
     if (self->state == WEIR__CHECKING)
         next = end_loan(self);
     weir__connection_pool_unlock(pool);
     take_step(pool, &next);
-    if (promise != NULL)
-        weir__connection_pool_fail(pool, promise, -ENOMEM);
+    weir__connection_pool_fail(waiter, -ENOMEM);
     release(self);
 }
 
@@ -403,18 +402,16 @@ static void give_up_place(weir_connection_pool *pool, weir_connection *self, int
                           const weir_error *error)
 {
     weir__connection_pool_lock(pool);
-    weir_promise *promise = weir__connection_pool_pop(pool);
+    weir_waiter *waiter = weir__connection_pool_pop(pool);
     if (self != NULL)
         set_state(self, WEIR__GONE);
     else
         pool->stats.connecting--;
     weir__connection_pool_unlock(pool);
-    if (promise != NULL && error != NULL) {
-        weir_promise_fail_with(promise, error);
-        weir_promise_release(promise);
-    } else if (promise != NULL) {
-        weir__connection_pool_fail(pool, promise, code);
-    }
+    if (waiter != NULL && error != NULL)
+        weir__operation_fail(&waiter->operation, error);
+    else
+        weir__connection_pool_fail(waiter, code);
     weir__connection_pool_tell_if_over(pool);
 }
 
@@ -432,7 +429,7 @@ static int settle_in(weir_connection *self, weir_channel *channel)
     weir_connection_pool *pool = self->pool;
     weir__connection_pool_lock(pool);
     self->channel = weir_channel_retain(channel);
-    self->is_auto_read = channel->is_auto_read;
+    self->is_auto_read = channel->in.is_auto_read;
     pool->stats.created++;
     step next = offer(self);
     weir__connection_pool_unlock(pool);

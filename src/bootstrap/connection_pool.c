@@ -37,52 +37,67 @@ void weir__connection_pool_let_go(weir_connection_pool *pool)
 
 /* The line ------------------------------------------------------------------------------------- */
 
-weir_promise *weir__connection_pool_pop(weir_connection_pool *pool)
+/* Under the lock. */
+static void leave_line(weir_waiter *self)
 {
-    weir_list_node *node = weir__list_pop_front(&pool->line);
-    if (node == NULL)
-        return NULL;
-    pool->stats.waiting--;
-    return weir_promise_retain(WEIR_CONTAINER(node, weir_waiter, node)->promise);
+    weir__list_remove(&self->node);
+    self->pool->stats.waiting--;
 }
 
-void weir__connection_pool_fail(const weir_connection_pool *pool, weir_promise *promise, int code)
+weir_waiter *weir__connection_pool_pop(weir_connection_pool *pool)
+{
+    weir_list_node *node = weir__list_first(&pool->line);
+    weir_waiter *first = node != NULL ? WEIR_CONTAINER(node, weir_waiter, node) : NULL;
+    if (first != NULL)
+        leave_line(first);
+    return first;
+}
+
+void weir__connection_pool_fail(weir_waiter *waiter, int code)
 {
     weir_error error;
-    weir_error_set(&error, code, "connection pool", "no connection to %s: %s", pool->address,
-                   weir_error_text(code));
-    weir_promise_fail_with(promise, &error);
-    weir_promise_release(promise);
+    if (waiter == NULL)
+        return;
+    weir_error_set(&error, code, "connection pool", "no connection to %s: %s",
+                   waiter->pool->address, weir_error_text(code));
+    weir__operation_fail(&waiter->operation, &error);
 }
 
 void weir__connection_pool_fail_all(weir_connection_pool *pool, int code)
 {
-    weir_promise *promise;
+    weir_waiter *first;
     do {
         weir__connection_pool_lock(pool);
-        promise = weir__connection_pool_pop(pool);
+        first = weir__connection_pool_pop(pool);
         weir__connection_pool_unlock(pool);
-        if (promise != NULL)
-            weir__connection_pool_fail(pool, promise, code);
-    } while (promise != NULL);
+        weir__connection_pool_fail(first, code);
+    } while (first != NULL);
 }
 
-/* Served, or given up. */
-static void on_promise(weir_listener *listener, weir_future *future)
+/* Any thread. */
+static void cancelled(weir_operation *operation)
 {
-    weir_waiter *self = WEIR_CONTAINER(listener, weir_waiter, on_promise);
+    weir_waiter *self = WEIR_CONTAINER(operation, weir_waiter, operation);
     weir_connection_pool *pool = self->pool;
-    (void)future;
     weir__connection_pool_lock(pool);
-    if (weir__list_is_linked(&self->node)) {
-        weir__list_remove(&self->node);
-        pool->stats.waiting--;
-    }
+    bool is_in_line = weir__list_is_linked(&self->node);
+    if (is_in_line)
+        leave_line(self);
     weir__connection_pool_unlock(pool);
-    weir_promise_release(self->promise);
+    if (is_in_line)
+        weir__operation_end(operation, -ECANCELED);
+}
+
+static void destroy_waiter(weir_operation *operation)
+{
+    weir_waiter *self = WEIR_CONTAINER(operation, weir_waiter, operation);
+    weir_connection_pool *pool = self->pool;
     weir__free(self);
     weir__connection_pool_let_go(pool);
 }
+
+static const weir_operation_type waiter_type = { .cancelled = cancelled,
+                                                 .destroy = destroy_waiter };
 
 /* Under the lock: 0, or why not. */
 static int join_line(weir_connection_pool *pool, weir_waiter *self)
@@ -105,20 +120,20 @@ void weir_connection_pool_acquire(weir_connection_pool *pool, weir_promise *prom
         return;
     }
     weir_waiter *self = weir__zalloc(sizeof *self);
-    int code = -ENOMEM;
-    if (self != NULL) {
-        *self = (weir_waiter){ .pool = weir__connection_pool_hold(pool),
-                               .promise = weir_promise_retain(promise) };
-        self->on_promise = (weir_listener){ .done = on_promise, .dropped = on_promise };
-        weir__connection_pool_lock(pool);
-        code = join_line(pool, self);
-        weir__connection_pool_unlock(pool);
-        weir_future_listen(weir_promise_future(promise), &self->on_promise);
-    }
-    if (code < 0) {
-        weir__connection_pool_fail(pool, weir_promise_retain(promise), code);
+    if (self == NULL) {
+        weir_promise_set(promise, -ENOMEM);
         return;
     }
+    self->pool = weir__connection_pool_hold(pool);
+    weir__operation_init(&self->operation, &waiter_type, promise, NULL);
+    weir__connection_pool_lock(pool);
+    int code = join_line(pool, self);
+    weir__connection_pool_unlock(pool);
+    if (code < 0)
+        weir__connection_pool_fail(self, code);
+    weir__operation_watch(&self->operation);
+    if (code < 0)
+        return;
     weir__time_limit_arm(&pool->patience);
     weir__connection_pool_pump(pool);
 }

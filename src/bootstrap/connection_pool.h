@@ -6,6 +6,7 @@
 #include "base/list.h"
 #include "channel/inbox.h"
 #include "exec/executor.h"
+#include "exec/operation.h"
 
 #include <weir/connection_pool.h>
 #include <weir/timer.h>
@@ -54,11 +55,10 @@ typedef struct weir_connection {
     bool is_auto_read; /* as it was before the first loan */
 } weir_connection;
 
-/* Goes when its promise is complete, and knows that from its listener. */
+/* An acquire that waits in the line. The thread that removes it from the line ends it. */
 typedef struct weir_waiter {
+    weir_operation operation;
     weir_connection_pool *pool;
-    weir_promise *promise;
-    weir_listener on_promise;
     weir_list_node node; /* in the line, under the pool's lock */
     int64_t since_ns;
 } weir_waiter;
@@ -120,12 +120,12 @@ void weir__connection_pool_let_go(weir_connection_pool *pool);
 /* Does what can be done for those who wait. Without the lock. */
 void weir__connection_pool_pump(weir_connection_pool *pool);
 
-/* The first in the line leaves it: a reference to the promise, for it may be complete any moment;
- * NULL when there is none. Under the lock. */
-weir_promise *weir__connection_pool_pop(weir_connection_pool *pool);
+/* Removes the first waiter from the line: the caller ends it. NULL: there is none. Under the lock.
+ */
+weir_waiter *weir__connection_pool_pop(weir_connection_pool *pool);
 
-/* It, or all in the line, get none; the promise's reference goes. */
-void weir__connection_pool_fail(const weir_connection_pool *pool, weir_promise *promise, int code);
+/* Fails one waiter (NULL: none), or all in the line. */
+void weir__connection_pool_fail(weir_waiter *waiter, int code);
 void weir__connection_pool_fail_all(weir_connection_pool *pool, int code);
 
 /* A place has become free; maybe it was the last one of a closed pool. */

@@ -70,13 +70,13 @@ static void limit_cancelled(weir_timer *timer)
 static bool expire_one(weir_time_limit *self, int64_t *next_ns)
 {
     weir_connection_pool *pool = self->pool;
-    weir_promise *promise = NULL;
+    weir_waiter *waiter = NULL;
     weir_channel *channel = NULL;
     weir__connection_pool_lock(pool);
     *next_ns = left_ns(self);
     bool is_due = *next_ns <= 0;
     if (is_due && self == &pool->patience) {
-        promise = weir__connection_pool_pop(pool);
+        waiter = weir__connection_pool_pop(pool);
         pool->stats.timeouts++;
     } else if (is_due) {
         channel = weir__connection_begin_close(
@@ -85,8 +85,7 @@ static bool expire_one(weir_time_limit *self, int64_t *next_ns)
         self->is_armed = false;
     }
     weir__connection_pool_unlock(pool);
-    if (promise != NULL)
-        weir__connection_pool_fail(pool, promise, -ETIMEDOUT);
+    weir__connection_pool_fail(waiter, -ETIMEDOUT);
     if (channel != NULL)
         weir_channel_close(channel, NULL);
     weir_channel_release(channel);

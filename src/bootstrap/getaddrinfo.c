@@ -17,7 +17,6 @@ typedef struct lookup {
     weir_blocking_call call;
     weir_sys *sys;
     weir_promise *promise;
-    weir_executor *listening; /* where the promise's listeners run: a reference, or NULL */
     uint16_t port;
     char host[];
 } lookup;
@@ -68,8 +67,6 @@ static int ask(const lookup *self, weir_addresses **found)
 static void free_lookup(lookup *self)
 {
     weir_promise_release(self->promise);
-    if (self->listening != NULL)
-        weir__executor_release(self->listening);
     weir__free(self);
 }
 
@@ -129,13 +126,9 @@ int weir__getaddrinfo_start(const weir_name_query *query)
         .call.run = run_call,
         .sys = weir__group_sys(query->group),
         .promise = weir_promise_retain(query->promise),
-        .listening = query->promise->future.executor,
         .port = query->port,
     };
     memcpy(self->host, query->host, size);
-    /* The name service may take longer than its group lives. */
-    if (self->listening != NULL)
-        weir__executor_retain(self->listening);
     int code = query->group->is_manual
                    ? weir_executor_post(weir_group_background(query->group), &self->task)
                    : weir__blocking_pool_run(&weir__name_pool, self->sys, &self->call);

@@ -25,14 +25,11 @@ void weir__server_fail_start(weir_server *server, int code, const weir_error *er
         describe(server, code, &own);
         error = &own;
     }
-    weir_promise *started = server->started;
-    server->started = NULL;
     pthread_mutex_lock(&server->lock);
     server->is_starting = false;
     server->is_closing = true;
     pthread_mutex_unlock(&server->lock);
-    weir_promise_fail_with(started, error);
-    weir_promise_release(started);
+    weir__operation_fail(&server->start, error);
     weir__server_close_listeners(server);
 }
 
@@ -52,15 +49,11 @@ static void finish_start(weir_server *server)
         weir__server_fail_start(server, code, NULL);
         return;
     }
-    weir_promise *started = server->started;
-    server->started = NULL;
     pthread_mutex_lock(&server->lock);
     server->is_starting = false;
     bool is_closing = server->is_closing;
     pthread_mutex_unlock(&server->lock);
-    bool is_cancelled = weir_promise_set(started, is_closing ? WEIR_ECLOSED : 0) < 0;
-    weir_promise_release(started);
-    if (is_cancelled)
+    if (weir__operation_end(&server->start, is_closing ? WEIR_ECLOSED : 0) < 0)
         weir_server_close(server, NULL);
     else
         weir__server_end_if_closed(server);

@@ -70,9 +70,9 @@ static void win(weir_race *self, weir_attempt *winner)
     weir_channel *channel;
     int code = make_channel(self, winner, &channel);
     if (code < 0)
-        self->lost(self, code);
+        weir__connector_lost(self, code);
     else
-        self->won(self, channel, false);
+        weir__connector_won(self, channel, false);
 }
 
 /* Trying --------------------------------------------------------------------------------------- */
@@ -113,7 +113,7 @@ static void end_attempt(weir_race *self, weir_attempt *at, int code)
     }
     if (!was_cancelled(code) && code < 0)
         fail_attempt(self, at, code);
-    self->quiet(self);
+    weir__connector_settle(self);
 }
 
 static void complete_attempt(weir_io_op *op, const weir_io_result *result)
@@ -134,7 +134,7 @@ static void on_attempt(weir_io_op *op, const weir_io_result *result)
 {
     weir_race *self = WEIR_CONTAINER(op, weir_attempt, op)->race;
     complete_attempt(op, result);
-    self->release(self);
+    weir__operation_release(self->operation);
 }
 
 static int set_socket_options(const weir_race *self, int fd, int family)
@@ -200,7 +200,9 @@ static int begin_attempt(weir_race *self, weir_attempt *at)
     at->op = (weir_io_op){ .kind = WEIR_IO_CONNECT, .file = &at->file, .remote = at->address };
     at->op.on_done = on_attempt;
     code = weir__io_submit(io, &at->op);
-    if (code != WEIR_IO_PENDING && code < 0)
+    if (code == WEIR_IO_PENDING)
+        weir__operation_retain(self->operation);
+    else if (code < 0)
         close_attempt(self, at);
     return code;
 }
@@ -215,30 +217,20 @@ static void drop_channel(weir_attempt *at)
 
 /* Channels within the process have no sockets to race with. Their promise is bound to the loop of
  * the race, for the channel itself may have moved to another. */
-static void on_local(weir_listener *listener, weir_future *future)
+static void on_local(weir_awaited *awaited, weir_future *future)
 {
-    weir_attempt *at = WEIR_CONTAINER(listener, weir_attempt, on_local);
+    weir_attempt *at = WEIR_CONTAINER(awaited, weir_attempt, on_local);
     weir_race *self = at->race;
     weir_channel *channel = at->channel;
     int code = weir_future_code(future);
     self->running--;
     if (code == 0 && !self->is_over) {
         at->channel = NULL;
-        self->won(self, channel, true);
+        weir__connector_won(self, channel, true);
     } else {
         drop_channel(at);
         end_attempt(self, at, self->plan->init_code < 0 ? self->plan->init_code : code);
     }
-    self->release(self);
-}
-
-/* The loop has terminated. */
-static void on_local_dropped(weir_listener *listener, weir_future *future)
-{
-    weir_attempt *at = WEIR_CONTAINER(listener, weir_attempt, on_local);
-    (void)future;
-    drop_channel(at);
-    at->race->release(at->race);
 }
 
 static int begin_local(weir_race *self, weir_attempt *at)
@@ -254,8 +246,7 @@ static int begin_local(weir_race *self, weir_attempt *at)
         return code < 0 ? code : -ENOMEM;
     }
     at->channel = channel;
-    at->on_local = (weir_listener){ .done = on_local, .dropped = on_local_dropped };
-    weir_future_listen(weir_promise_future(promise), &at->on_local);
+    weir__operation_await(self->operation, &at->on_local, weir_promise_future(promise), on_local);
     weir_channel_register(channel, &self->loop->base, NULL);
     weir_channel_connect(channel, at->address, self->local->length > 0 ? self->local : NULL,
                          promise);
@@ -339,7 +330,6 @@ static void try_next(weir_race *self)
         self->next++;
         if (code == WEIR_IO_PENDING) {
             self->running++;
-            self->retain(self);
             self->tried_ns = weir_executor_now_ns(&self->loop->base);
             wait_a_little(self);
             return;
@@ -351,7 +341,7 @@ static void try_next(weir_race *self)
         fail_attempt(self, at, code);
     }
     if (self->running == 0 && !self->may_get_more)
-        self->lost(self, self->attempts[0].code);
+        weir__connector_lost(self, self->attempts[0].code);
 }
 
 /* Its course ----------------------------------------------------------------------------------- */
@@ -456,7 +446,12 @@ void weir__race_describe(const weir_race *self, int failure, weir_error *error)
         weir_error_set(error, failure, "client", "cannot connect to %s (%s)", self->text, list);
 }
 
+/* A channel is left if the loop has terminated while it connected. */
 void weir__race_free(weir_race *self)
 {
+    for (size_t i = 0; i < self->next; i++) {
+        if (self->attempts[i].channel != NULL)
+            drop_channel(&self->attempts[i]);
+    }
     weir__free(self->attempts);
 }

@@ -4,6 +4,7 @@
 #define WEIR_BOOTSTRAP_RACE_H
 
 #include "bootstrap/client.h"
+#include "exec/operation.h"
 #include "io/io.h"
 #include "loop/loop.h"
 
@@ -19,7 +20,7 @@ typedef struct weir_attempt {
     weir_io_op op;
     struct weir_claim *claim; /* of the path it comes from */
     weir_channel *channel;    /* within the process, in place of a socket: while it connects */
-    weir_listener on_local;
+    weir_awaited on_local;
     bool is_given_up; /* it has not answered, and the next one needs what it has */
     int code;         /* 0 while nobody knows */
 } weir_attempt;
@@ -36,17 +37,8 @@ struct weir_race {
     const char *text;          /* what it connects to */
     const weir_address *local; /* where to come from; may be none */
     weir_loop *loop;
-    int64_t until_ns; /* when all of it has to be over; 0: whenever it is */
-    /* It is over, once: a channel, for the owner to keep, or how the first one failed. A socket's
-     * still has to be set up and registered; that of the process is both. After weir__race_stop
-     * this does not come. */
-    void (*won)(weir_race *race, weir_channel *channel, bool is_registered);
-    void (*lost)(weir_race *race, int code);
-    void (*quiet)(weir_race *race); /* one of those that were stopped has ended */
-    /* An attempt begins or has ended: the memory of the race is needed in between. `release` may be
-     * called on any thread once the loop has terminated. */
-    void (*retain)(weir_race *race);
-    void (*release)(weir_race *race);
+    weir_operation *operation; /* which each attempt holds */
+    int64_t until_ns;          /* when all of it has to be over; 0: whenever it is */
 
     weir_timer stagger; /* the next one's time comes */
     int64_t tried_ns;   /* when the last one was tried */
@@ -59,16 +51,25 @@ struct weir_race {
     bool is_over;
 };
 
-/* Begins; the addresses have to stay. If `may_get_more`, weir__race_add follows. 0, and then `won`
- * or `lost` may have been called already; or a negative code, and neither is. */
+/* The owner's, in connector.c. The race is over, once: a channel, which the owner keeps, or how the
+ * first address failed. A socket's channel still has to be set up and registered; an in-process one
+ * is both. Neither is called after weir__race_stop. */
+void weir__connector_won(weir_race *race, weir_channel *channel, bool is_registered);
+void weir__connector_lost(weir_race *race, int code);
+
+/* An attempt that was stopped has ended. */
+void weir__connector_settle(weir_race *race);
+
+/* Begins; the addresses have to stay. If `may_get_more`, weir__race_add follows. 0, and the race
+ * may be over already; or a negative code, and nothing has begun. */
 int weir__race_begin(weir_race *self, const weir_addresses *addresses, bool may_get_more);
 
 /* Adds further addresses (NULL: there are none), which have to stay, to those that were not tried
  * yet, alternating, the first of the new ones first (RFC 8305, section 3). Once, on the loop. */
 void weir__race_add(weir_race *self, const weir_addresses *addresses);
 
-/* Whatever is under way ends soon: `quiet` follows each time, until there is nothing running. Also
- * when it has not begun. */
+/* Whatever is under way ends soon: weir__connector_settle follows each time, until there is nothing
+ * running. Also when it has not begun. */
 void weir__race_stop(weir_race *self);
 
 /* What was tried, and why not; what nobody knows has failed like all of it, and that is logged. */

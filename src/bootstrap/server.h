@@ -4,7 +4,7 @@
 #define WEIR_BOOTSTRAP_SERVER_H
 
 #include "base/sys.h"
-#include "exec/future.h"
+#include "exec/operation.h"
 
 #include <weir/server.h>
 
@@ -33,8 +33,8 @@ struct weir_server {
     _Atomic(uint32_t) refs;
     weir_server_config config; /* with lists of its own */
     char *text;                /* the address, as it was given */
-    weir_listener on_told;     /* of the user's promise, which may be cancelled at any time */
-    weir_promise *started;     /* while it starts: the loop it runs on is that of the step */
+    weir_operation start;      /* of no executor: it is on the loop of the present step */
+    weir_awaited on_resolved;
 
     /* While it starts, of who does the next step. */
     weir_addresses *candidates;

@@ -31,11 +31,8 @@ static weir_server *make(const weir_server_config *config, const char *address)
     weir__future_init(&server->closed, &server->home);
     bool has_memory = weir__server_copy_config(&server->config, config);
     server->text = weir__strdup(address);
-    server->started = weir_promise_new(NULL);
-    if (has_memory && server->text != NULL && server->started != NULL)
+    if (has_memory && server->text != NULL)
         return server;
-    weir__promise_end(server->started, -ENOMEM);
-    weir_promise_release(server->started);
     weir_server_release(server);
     return NULL;
 }
@@ -72,21 +69,35 @@ static int plan(weir_server *server, weir_error *error)
                : weir_error_set(error, -ENOMEM, "server", "no memory for %zu listeners",
                                 server->wanted);
 }
-/* Asking for addresses ------------------------------------------------------------------------- */
 
-/* Who asks for names, while the answer is not there. */
-typedef struct asking {
-    weir_listener listener;
-    weir_server *server;
-} asking;
+/* Starting ------------------------------------------------------------------------------------- */
 
-static void on_resolved(weir_listener *listener, weir_future *future)
+/* Any thread. */
+static void cancelled(weir_operation *start)
 {
-    asking *self = WEIR_CONTAINER(listener, asking, listener);
-    weir_server *server = self->server;
+    weir_server_close(WEIR_CONTAINER(start, weir_server, start), NULL);
+}
+
+static void destroy_start(weir_operation *start)
+{
+    weir_server_release(WEIR_CONTAINER(start, weir_server, start));
+}
+
+static const weir_operation_type start_type = { .cancelled = cancelled, .destroy = destroy_start };
+
+/* From here on its promise says how it went. */
+static void begin(weir_server *server, weir_promise *promise)
+{
+    weir_server_retain(server);
+    weir__operation_init(&server->start, &start_type, promise, NULL);
+    weir__operation_watch(&server->start);
+}
+
+static void on_resolved(weir_awaited *awaited, weir_future *future)
+{
+    weir_server *server = WEIR_CONTAINER(awaited, weir_server, on_resolved);
     const weir_addresses *found = weir_future_value(future);
     int code = weir_future_code(future);
-    weir__free(self);
     if (code == 0) {
         server->candidates = weir_addresses_new(found->list, found->count);
         code = server->candidates != NULL ? 0 : -ENOMEM;
@@ -95,62 +106,24 @@ static void on_resolved(weir_listener *listener, weir_future *future)
         weir__server_open_next(server);
     else
         weir__server_fail_start(server, code, NULL);
-    weir_server_release(server);
 }
 
-static int ask(weir_server *server, weir_error *error)
+static int resolve(weir_server *server, weir_promise *promise, weir_error *error)
 {
-    weir_promise *promise = weir_promise_new(NULL);
-    asking *self = weir__zalloc(sizeof *self);
-    int code = promise != NULL && self != NULL ? 0 : -ENOMEM;
-    if (code == 0)
-        code = weir_resolve(server->config.boss, server->config.resolver, server->text, promise,
-                            error);
-    else
-        weir_error_set(error, code, "server", "no memory to listen on %s", server->text);
-    if (code < 0) {
-        weir__promise_end(promise, code);
-        weir__free(self);
-    } else {
-        self->server = weir_server_retain(server);
-        self->listener.done = on_resolved;
-        weir_future_listen(weir_promise_future(promise), &self->listener);
-    }
-    weir_promise_release(promise);
-    return code;
-}
-/* Starting ------------------------------------------------------------------------------------- */
-
-/* What is wrong at once is told so, and nobody hears of the promise. */
-static void abandon(weir_server *server, int code)
-{
-    weir_promise *started = server->started;
-    server->started = NULL;
-    server->is_starting = false;
-    weir_promise_set(started, code);
-    weir_promise_release(started);
-}
-
-/* Who was told that it is cancelled does not expect a server, however far that has got. */
-static void on_told(weir_listener *listener, weir_future *future)
-{
-    weir_server *server = WEIR_CONTAINER(listener, weir_server, on_told);
-    if (weir_future_code(future) == -ECANCELED)
-        weir_server_close(server, NULL);
-    weir_server_release(server);
-}
-
-/* The user's promise ends as the start does. */
-static int tell(weir_server *server, weir_promise *promise, weir_future *started, weir_error *error)
-{
-    if (promise == NULL)
-        return 0;
-    if (weir_promise_follow(promise, started) < 0)
+    weir_promise *lookup = weir_promise_new(NULL);
+    if (lookup == NULL)
         return weir_error_set(error, -ENOMEM, "server", "no memory to listen on %s", server->text);
-    weir_server_retain(server);
-    server->on_told = (weir_listener){ .done = on_told, .dropped = on_told };
-    weir_future_listen(weir_promise_future(promise), &server->on_told);
-    return 0;
+    int code = weir_resolve(server->config.boss, server->config.resolver, server->text, lookup,
+                            error);
+    if (code < 0) {
+        weir_promise_set(lookup, code);
+    } else {
+        begin(server, promise);
+        weir__operation_await(&server->start, &server->on_resolved, weir_promise_future(lookup),
+                              on_resolved);
+    }
+    weir_promise_release(lookup);
+    return code;
 }
 
 int weir_server_start(weir_server **out, const weir_server_config *config, const char *address,
@@ -164,20 +137,17 @@ int weir_server_start(weir_server **out, const weir_server_config *config, const
     weir_server *server = make(config, address);
     if (server == NULL)
         return weir_error_set(error, -ENOMEM, "server", "no memory to listen on %s", address);
-    weir_promise *started = weir_promise_retain(server->started);
-    weir_server_retain(server); /* the caller's, besides what is under way */
+    weir_server_retain(server); /* the caller's, besides what is in flight */
     server->is_starting = true;
     code = plan(server, error);
-    if (code == 0 && server->descriptors != NULL)
+    if (code == 0 && server->descriptors != NULL) {
+        begin(server, promise);
         weir__server_open_next(server);
-    else if (code == 0)
-        code = ask(server, error);
-    if (code < 0)
-        abandon(server, code);
-    else
-        code = tell(server, promise, weir_promise_future(started), error);
-    weir_promise_release(started);
+    } else if (code == 0) {
+        code = resolve(server, promise, error);
+    }
     if (code < 0) {
+        server->is_starting = false;
         weir_server_close(server, NULL);
         weir_server_release(server);
         return code;

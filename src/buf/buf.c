@@ -16,15 +16,25 @@ static size_t buf_size(const weir_msg *msg)
     return weir_buf_readable((const weir_buf *)msg);
 }
 
-WEIR__HOT static void buf_destroy(weir_msg *msg)
+__attribute__((noinline)) static void destroy_slow(weir_buf *buf)
 {
-    weir_buf *buf = (weir_buf *)msg;
     weir_block *home = weir__buf_home(buf);
     if (buf->flags & WEIR__BUF_COMPOSITE)
         weir__composite_clear(buf);
     if (buf->block != home)
         weir__block_release(buf->block);
     weir__block_release(home);
+}
+
+/* The usual buffers, which are alone in their block or views on loan, end with one release. */
+WEIR__HOT static void buf_destroy(weir_msg *msg)
+{
+    weir_buf *buf = (weir_buf *)msg;
+    weir_block *home = weir__buf_home(buf);
+    if (buf->flags & WEIR__BUF_COMPOSITE || (buf->block != home && !weir__loan_return(buf->block)))
+        destroy_slow(buf);
+    else
+        weir__block_release(home);
 }
 
 const weir_msg_type weir_buf_type = { "buf", buf_size, buf_destroy };

@@ -49,11 +49,10 @@ static weir_block closed_list;
 struct weir_pool {
     /* The thread's own. */
     weir_block *free[CLASS_COUNT];
-    uint32_t free_count[CLASS_COUNT];
-    uint32_t low_count[CLASS_COUNT]; /* the least there was since the last trim */
-    size_t free_bytes;
-    size_t large_from;   /* blocks of this room or more are the allocator's; 0: all are */
-    weir_list_node link; /* among all pools, under the registry's lock */
+    weir_block *idle[CLASS_COUNT]; /* not needed since the last trim: used when `free` is empty */
+    size_t free_bytes;             /* of both */
+    size_t large_from;             /* blocks of this room or more are the allocator's; 0: all are */
+    weir_list_node link;           /* among all pools, under the registry's lock */
 
     pool_counts counts;
 
@@ -146,40 +145,43 @@ WEIR__BESIDE static void end_block(weir_block *block)
         unref_pool(owner);
 }
 
-static void end_list(weir_block *block)
+/* How many bytes there were. */
+static size_t end_list(weir_block *block)
 {
+    size_t bytes = 0;
     while (block != NULL) {
         weir_block *next = block->next;
+        bytes += block->room;
         end_block(block);
         block = next;
     }
+    return bytes;
 }
 
-static void keep(weir_pool *pool, weir_block *block)
+static inline void keep(weir_pool *pool, weir_block *block, unsigned size_class)
 {
-    unsigned size_class = block->size_class;
     block->next = pool->free[size_class];
     pool->free[size_class] = block;
-    pool->free_count[size_class]++;
     pool->free_bytes += block->room;
 }
 
-static inline __attribute__((always_inline)) void keep_or_end(weir_pool *pool, weir_block *block)
+static inline __attribute__((always_inline)) void keep_or_end(weir_pool *pool, weir_block *block,
+                                                              unsigned size_class)
 {
     if (pool->free_bytes + block->room > atomic_load_explicit(&cache_limit, memory_order_relaxed))
         end_block(block);
     else
-        keep(pool, block);
+        keep(pool, block, size_class);
 }
 
-static weir_block *take(weir_pool *pool, unsigned size_class)
+/* NULL: the list is empty. */
+static inline weir_block *take(weir_pool *pool, weir_block **list)
 {
-    weir_block *block = pool->free[size_class];
-    pool->free[size_class] = block->next;
-    uint32_t left = --pool->free_count[size_class];
-    if (left < pool->low_count[size_class])
-        pool->low_count[size_class] = left;
-    pool->free_bytes -= block->room;
+    weir_block *block = *list;
+    if (block != NULL) {
+        *list = block->next;
+        pool->free_bytes -= block->room;
+    }
     return block;
 }
 
@@ -193,7 +195,7 @@ static void drain_remote(weir_pool *pool)
     while (block != NULL) {
         weir_block *next = block->next;
         bytes += block->room;
-        keep_or_end(pool, block);
+        keep_or_end(pool, block, block->size_class);
         block = next;
     }
     atomic_fetch_sub_explicit(&pool->remote_bytes, bytes, memory_order_relaxed);
@@ -201,14 +203,10 @@ static void drain_remote(weir_pool *pool)
 
 static size_t trim_class(weir_pool *pool, unsigned size_class)
 {
-    size_t bytes = 0;
-    uint32_t surplus = pool->low_count[size_class];
-    for (uint32_t i = 0; i < surplus; i++) {
-        weir_block *block = take(pool, size_class);
-        bytes += block->room;
-        end_block(block);
-    }
-    pool->low_count[size_class] = pool->free_count[size_class];
+    size_t bytes = end_list(pool->idle[size_class]);
+    pool->idle[size_class] = pool->free[size_class];
+    pool->free[size_class] = NULL;
+    pool->free_bytes -= bytes;
     return bytes;
 }
 
@@ -303,7 +301,8 @@ static void close_pool(void *arg)
     weir_pool *pool = arg;
     for (unsigned i = 0; i < CLASS_COUNT; i++) {
         end_list(pool->free[i]);
-        pool->free[i] = NULL;
+        end_list(pool->idle[i]);
+        pool->free[i] = pool->idle[i] = NULL;
     }
     end_list(atomic_exchange_explicit(&pool->remote, CLOSED, memory_order_acquire));
 
@@ -355,72 +354,84 @@ __attribute__((noinline)) static weir_block *make_large(weir_pool *pool, size_t 
     block->size_class = CLASS_LARGE;
     block->room = (uint32_t)room;
     block->owner = NULL;
+    block->wraps = false;
     weir__counter_add(&pool->counts.in.large_bytes, room);
     return block;
 }
 
-/* The list of this class is empty: see what came home, else make a new one. */
-WEIR__BESIDE static weir_block *refill(weir_pool *pool, unsigned size_class)
+static weir_block *make_pooled(weir_pool *pool, unsigned size_class)
 {
-    drain_remote(pool);
-    if (pool->free[size_class] != NULL)
-        return take(pool, size_class);
     weir_block *block = weir__alloc(sizeof *block + class_room(size_class));
     if (block == NULL)
         return NULL;
     block->size_class = (uint16_t)size_class;
     block->room = class_room(size_class);
     block->owner = pool;
+    block->wraps = false;
     atomic_fetch_add_explicit(&pool->refs, 1, memory_order_relaxed);
     weir__counter_add(&pool->counts.in.from_allocator[size_class], 1);
     return block;
 }
 
-/* A block goes to its user, and is counted. */
-static inline weir_block *hand_out(weir_pool *pool, weir_block *block, unsigned size_class)
+/* Blocks that were used last come first, then idle ones, then those that other threads returned. */
+static weir_block *take_or_make(weir_pool *pool, unsigned size_class)
 {
-    weir__counter_add(&pool->counts.in.blocks[size_class], 1);
+    weir_block *block = take(pool, &pool->free[size_class]);
+    if (block == NULL)
+        block = take(pool, &pool->idle[size_class]);
+    if (block == NULL) {
+        drain_remote(pool);
+        block = take(pool, &pool->free[size_class]);
+    }
+    return block != NULL ? block : make_pooled(pool, size_class);
+}
+
+/* A block goes to its user. */
+static inline weir_block *hand_out(weir_block *block)
+{
     unpoison(block);
     atomic_store_explicit(&block->refs, 1, memory_order_relaxed);
-    block->wraps = false;
     return block;
 }
 
-/* Whether the next one of this class is the one that trims. */
-static inline bool is_trim_due(const weir_pool *pool, unsigned size_class)
+/* Whether the next block of a class, after so many, is the one that trims. */
+static inline bool is_trim_due(uint64_t blocks)
 {
-    return weir__counter_get(&pool->counts.in.blocks[size_class]) % GETS_PER_TRIM ==
-           GETS_PER_TRIM - 1;
+    return blocks % GETS_PER_TRIM == GETS_PER_TRIM - 1;
 }
 
-WEIR__BESIDE static weir_block *new_otherwise(size_t room)
+WEIR__BESIDE weir_block *weir__block_new_slow(size_t room)
 {
     if (weir__fault("pool", NULL) < 0)
         return NULL;
     weir_pool *pool = thread_pool != NULL ? thread_pool : open_pool();
     if (pool == NULL)
         return NULL;
-    weir_block *block;
     unsigned size_class = room >= pool->large_from ? CLASS_LARGE : class_for(room);
-    if (size_class == CLASS_LARGE)
-        block = make_large(pool, room);
-    else
-        block = pool->free[size_class] != NULL ? take(pool, size_class) : refill(pool, size_class);
-    if (block != NULL && size_class != CLASS_LARGE && is_trim_due(pool, size_class))
+    bool is_large = size_class == CLASS_LARGE;
+    weir_block *block = is_large ? make_large(pool, room) : take_or_make(pool, size_class);
+    if (block == NULL)
+        return NULL;
+    _Atomic(uint64_t) *blocks = &pool->counts.in.blocks[size_class];
+    if (!is_large && is_trim_due(weir__counter_get(blocks)))
         trim_all(pool);
-    return block != NULL ? hand_out(pool, block, size_class) : NULL;
+    weir__counter_add(blocks, 1);
+    return hand_out(block);
 }
 
-/* Mostly there is one in the cache. */
-WEIR__HOT inline weir_block *weir__block_new(size_t room)
+WEIR__HOT inline weir_block *weir__block_cached(size_t room)
 {
     weir_pool *pool = thread_pool;
-    if (weir__has_faults() || pool == NULL || room >= pool->large_from)
-        return new_otherwise(room);
+    if (weir__has_faults() || pool == NULL || room > WEIR__LARGEST_POOLED)
+        return NULL;
     unsigned size_class = class_for(room);
-    if (pool->free[size_class] == NULL || is_trim_due(pool, size_class))
-        return new_otherwise(room);
-    return hand_out(pool, take(pool, size_class), size_class);
+    _Atomic(uint64_t) *blocks = &pool->counts.in.blocks[size_class];
+    uint64_t before = weir__counter_get(blocks);
+    if (pool->free[size_class] == NULL || is_trim_due(before))
+        return NULL;
+    weir_block *block = take(pool, &pool->free[size_class]);
+    atomic_store_explicit(blocks, before + 1, memory_order_relaxed);
+    return hand_out(block);
 }
 
 /* Sends a block home from a thread that is not its owner's. */
@@ -467,14 +478,16 @@ static inline void put_block(weir_block *block)
         put_elsewhere(block);
         return;
     }
-    weir__counter_add(&pool->counts.out.blocks[block->size_class], 1);
+    unsigned size_class = block->size_class;
+    weir__counter_add(&pool->counts.out.blocks[size_class], 1);
     poison(block);
-    keep_or_end(pool, block);
+    keep_or_end(pool, block, size_class);
 }
 
 __attribute__((noinline)) static void free_wrapped(weir_block *block)
 {
     const weir_wrapped *wrapped = (const weir_wrapped *)block->bytes;
+    block->wraps = false;
     if (wrapped->free_fn != NULL)
         wrapped->free_fn(wrapped->arg, wrapped->memory);
     put_block(block);

@@ -40,9 +40,17 @@ typedef struct weir_wrapped {
 /* The largest room that the pool keeps blocks of. */
 #define WEIR__LARGEST_POOLED ((size_t)64 << 10)
 
-/* A block with one reference and at least `room` bytes, not initialised; NULL when there is no
- * memory. */
-weir_block *weir__block_new(size_t room);
+/* A block with one reference and at least `room` bytes, not initialised: one that the thread's pool
+ * has at hand, else NULL; any other way, NULL when there is no memory. The first is in line. */
+weir_block *weir__block_cached(size_t room);
+weir_block *weir__block_new_slow(size_t room);
+
+/* Both: NULL when there is no memory. */
+static inline weir_block *weir__block_new(size_t room)
+{
+    weir_block *block = weir__block_cached(room);
+    return block != NULL ? block : weir__block_new_slow(room);
+}
 
 /* Whether the calling thread's pool keeps anything that a trim could give back. */
 bool weir__pool_has_cache(void);
@@ -58,9 +66,9 @@ static inline bool weir__block_is_shared(const weir_block *block)
 }
 
 /*
- * References in hand: whoever is about to make many views of one block takes a lot of references at
- * once, and then the thread counts its views of it here, without a locked instruction each. The one
- * who borrows holds a reference of his own meanwhile, so a release by hand is never the last.
+ * References in hand: before it makes many views of one block, a thread takes a lot of references
+ * at once, and then counts its views of the block here, without a locked instruction each. One of
+ * them is never lent, so the block stays until the loan ends.
  */
 typedef struct weir_loan {
     weir_block *block; /* NULL: none */
@@ -81,25 +89,40 @@ static inline weir_loan weir__loan_begin(weir_block *block)
 
 static inline void weir__loan_end(weir_loan outer)
 {
-    atomic_fetch_sub_explicit(&weir__loan.block->refs, weir__loan.spare, memory_order_release);
+    weir_loan loan = weir__loan;
     weir__loan = outer;
+    if (atomic_load_explicit(&loan.block->refs, memory_order_acquire) != loan.spare) {
+        if (atomic_fetch_sub_explicit(&loan.block->refs, loan.spare, memory_order_release) !=
+            loan.spare)
+            return;
+        /* As in weir__block_release. */
+        (void)atomic_load_explicit(&loan.block->refs, memory_order_acquire);
+    }
+    weir__block_free(loan.block);
 }
 
 /* Locked even for a count of 1: two threads may be making views of one buffer that both hold. */
 static inline void weir__block_retain(weir_block *block)
 {
-    if (block == weir__loan.block && weir__loan.spare > 0)
+    if (block == weir__loan.block && weir__loan.spare > 1)
         weir__loan.spare--;
     else
         atomic_fetch_add_explicit(&block->refs, 1, memory_order_relaxed);
 }
 
+/* Gives a reference back to the thread's loan; false if that is of another block. */
+static inline bool weir__loan_return(const weir_block *block)
+{
+    if (block != weir__loan.block)
+        return false;
+    weir__loan.spare++;
+    return true;
+}
+
 static inline void weir__block_release(weir_block *block)
 {
-    if (block == weir__loan.block) {
-        weir__loan.spare++;
+    if (weir__loan_return(block))
         return;
-    }
     if (weir__block_is_shared(block)) {
         if (atomic_fetch_sub_explicit(&block->refs, 1, memory_order_release) != 1)
             return;

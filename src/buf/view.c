@@ -27,23 +27,34 @@ int weir_buf_slice(const weir_buf *buf, size_t index, size_t length, weir_buf *s
     return 0;
 }
 
-/* A buffer of its own over `capacity` bytes of the same storage. */
-static weir_buf *new_view(const weir_buf *buf, size_t index, size_t capacity)
+/* A buffer in `home` over content of one that is no composite. */
+static inline weir_buf *init_view(weir_block *home, const weir_buf *buf, size_t index,
+                                  size_t length)
 {
-    weir_block *home = weir__block_new(0);
-    if (home == NULL)
-        return NULL;
+    weir_buf *view = &home->buf;
     weir__block_retain(buf->block);
-    return weir__buf_init(home, buf->block, buf->data + index, capacity,
-                          buf->flags & WEIR__BUF_READ_ONLY);
+    *view = (weir_buf){
+        .data = buf->data + index,
+        .block = buf->block,
+        .writer = (uint32_t)length,
+        .capacity = (uint32_t)length,
+        .limit = (uint32_t)length,
+        .flags = buf->flags & WEIR__BUF_READ_ONLY,
+    };
+    weir_msg_init(&view->msg, &weir_buf_type);
+    return view;
+}
+
+WEIR__BESIDE static weir_buf *view_slow(const weir_buf *buf, size_t index, size_t length)
+{
+    weir_block *home = weir__block_new_slow(0);
+    return home != NULL ? init_view(home, buf, index, length) : NULL;
 }
 
 WEIR__HOT weir_buf *weir__buf_view(const weir_buf *buf, size_t index, size_t length)
 {
-    weir_buf *view = new_view(buf, index, length);
-    if (view != NULL)
-        view->writer = view->limit = (uint32_t)length;
-    return view;
+    weir_block *home = weir__block_cached(0);
+    return home != NULL ? init_view(home, buf, index, length) : view_slow(buf, index, length);
 }
 
 static int composite_slice(const weir_buf *buf, size_t index, size_t length, weir_buf **slice)
@@ -84,7 +95,7 @@ int weir_buf_duplicate(const weir_buf *buf, weir_buf **duplicate)
     int code = 0;
     if (buf->flags & WEIR__BUF_COMPOSITE)
         code = weir__composite_view(buf, 0, buf->writer, false, &view);
-    else if ((view = new_view(buf, 0, buf->writer)) == NULL)
+    else if ((view = weir__buf_view(buf, 0, buf->writer)) == NULL)
         code = -ENOMEM;
     if (code < 0)
         return code;

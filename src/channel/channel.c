@@ -6,7 +6,6 @@
 #include "base/counter.h"
 #include "channel/extras.h"
 #include "channel/inbox.h"
-#include "channel/registration.h"
 #include "exec/executor.h"
 
 #include <weir/log.h>
@@ -22,7 +21,6 @@ static void destroy_nothing(weir_msg *msg)
 
 static const weir_msg_type event_type = { .name = "event", .destroy = destroy_nothing };
 weir_msg weir_event_input_closed = WEIR_MSG_CONSTANT(&event_type);
-weir_msg weir_event_switched = WEIR_MSG_CONSTANT(&event_type);
 
 /* Locks: for moments, so a few serve all channels. ------------------------------------------- */
 
@@ -70,7 +68,7 @@ void weir__channel_set_loop(weir_channel *channel, weir_loop *loop)
     if (loop != NULL)
         weir__executor_retain(&loop->base);
     weir__channel_lock(channel);
-    weir_loop *before = atomic_exchange_explicit(&channel->loop, loop, memory_order_acq_rel);
+    weir_loop *before = atomic_exchange_explicit(&channel->shared.loop, loop, memory_order_acq_rel);
     weir__channel_unlock(channel);
     if (before != NULL)
         weir__executor_release(&before->base);
@@ -82,16 +80,16 @@ static bool home_is_here(weir_home *home)
 {
     const weir_channel *channel = weir__channel_at(home);
     return weir__channel_is_mine(channel) &&
-           (weir__channel_loop(channel) != NULL || !channel->is_abandoned);
+           (weir__channel_loop(channel) != NULL || !channel->life.is_abandoned);
 }
 
 /* A promise keeps the memory of its channel, not the channel. One without references is over: no
  * handler of it is left, and the call may run anywhere. */
 static bool retain_unless_over(weir_channel *channel)
 {
-    uint32_t refs = atomic_load_explicit(&channel->refs, memory_order_relaxed);
+    uint32_t refs = atomic_load_explicit(&channel->shared.refs, memory_order_relaxed);
     while (refs > 0 &&
-           !atomic_compare_exchange_weak_explicit(&channel->refs, &refs, refs + 1,
+           !atomic_compare_exchange_weak_explicit(&channel->shared.refs, &refs, refs + 1,
                                                   memory_order_acquire, memory_order_relaxed)) {
     }
     return refs > 0;
@@ -112,10 +110,10 @@ static void push_home(weir_home *home, weir_call *call)
 void weir__channel_lose(weir_channel *channel, int code)
 {
     bool is_on_loop = weir__channel_loop(channel) != NULL && weir__channel_is_mine(channel);
-    if (is_on_loop && !weir__channel_is_closing(channel) && !channel->outbound.is_failed) {
+    if (is_on_loop && !weir__channel_is_closing(channel) && !channel->out.queue.is_failed) {
         weir__channel_lost(channel, code);
     } else if (!is_on_loop) {
-        atomic_store_explicit(&channel->lost, (int16_t)code, memory_order_relaxed);
+        atomic_store_explicit(&channel->inbox.lost, (int16_t)code, memory_order_relaxed);
         weir__inbox_push_missed(channel, WEIR__MISSED_MESSAGE);
     }
 }
@@ -138,16 +136,16 @@ static bool home_is_manual(weir_home *home)
 /* A promise may itself be in the channel's queue, so it keeps its memory alone. */
 static void retain_home(weir_home *home)
 {
-    atomic_fetch_add_explicit(&weir__channel_at(home)->anchors, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&weir__channel_at(home)->shared.anchors, 1, memory_order_relaxed);
 }
 
 static void release_home(weir_home *home)
 {
     weir_channel *channel = weir__channel_at(home);
-    if (atomic_fetch_sub_explicit(&channel->anchors, 1, memory_order_acq_rel) != 1)
+    if (atomic_fetch_sub_explicit(&channel->shared.anchors, 1, memory_order_acq_rel) != 1)
         return;
-    if (channel->closed != weir_future_completed(0))
-        weir__free(channel->closed);
+    if (channel->shared.closed != weir_future_completed(0))
+        weir__free(channel->shared.closed);
     channel->transport->destroy(channel);
 }
 
@@ -168,19 +166,19 @@ void weir__channel_init(weir_channel *channel, const weir_transport *transport,
         .transport = transport,
         .parent = weir_channel_retain(parent),
         .id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed) + 1,
-        .inbox_task = { weir__inbox_run, weir__inbox_dropped, "channel calls", { NULL } },
-        .home = { &home_type },
-        .resident.type = &weir__channel_resident_type,
-        .is_auto_read = true,
-        .writability.run = weir__channel_tell_writability,
+        .in.is_auto_read = true,
+        .out.writability.run = weir__channel_tell_writability,
+        .life.member.type = &weir__channel_member_type,
+        .inbox.task = { weir__inbox_run, weir__inbox_dropped, "channel calls", { NULL } },
+        .shared.home = { &home_type },
     };
-    channel->low_bytes = (uint32_t)weir_option_get_info(WEIR_OPTION_WRITE_LOW_BYTES)->normal;
-    channel->high_bytes = (uint32_t)weir_option_get_info(WEIR_OPTION_WRITE_HIGH_BYTES)->normal;
-    atomic_init(&channel->refs, 1);
-    atomic_init(&channel->anchors, 1); /* of all references together */
+    channel->out.low_bytes = (uint32_t)weir_option_get_info(WEIR_OPTION_WRITE_LOW_BYTES)->normal;
+    channel->out.high_bytes = (uint32_t)weir_option_get_info(WEIR_OPTION_WRITE_HIGH_BYTES)->normal;
+    atomic_init(&channel->shared.refs, 1);
+    atomic_init(&channel->shared.anchors, 1); /* of all references together */
     weir__pipeline_init(&channel->pipeline, channel);
     weir_channel_extras *of_parent = parent != NULL ? weir__channel_extras(parent) : NULL;
-    channel->is_counted = of_parent != NULL;
+    channel->life.is_counted = of_parent != NULL;
     if (of_parent != NULL)
         atomic_fetch_add_explicit(&of_parent->children, 1, memory_order_relaxed);
 }
@@ -188,7 +186,7 @@ void weir__channel_init(weir_channel *channel, const weir_transport *transport,
 weir_channel *weir_channel_retain(weir_channel *channel)
 {
     if (channel != NULL)
-        atomic_fetch_add_explicit(&channel->refs, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&channel->shared.refs, 1, memory_order_relaxed);
     return channel;
 }
 
@@ -197,7 +195,7 @@ static void destroy(weir_channel *channel)
     weir_channel *parent = channel->parent;
     weir__pipeline_deinit(&channel->pipeline);
     weir__channel_free_extras(channel);
-    release_home(&channel->home);
+    release_home(&channel->shared.home);
     weir_channel_release(parent);
 }
 
@@ -215,13 +213,13 @@ void weir_channel_release(weir_channel *channel)
 {
     if (channel == NULL)
         return;
-    uint32_t refs = atomic_load_explicit(&channel->refs, memory_order_acquire);
+    uint32_t refs = atomic_load_explicit(&channel->shared.refs, memory_order_acquire);
     do {
         if (refs == 1 && !weir__channel_is_closing(channel)) {
             close_unowned(channel);
-            refs = atomic_load_explicit(&channel->refs, memory_order_acquire);
+            refs = atomic_load_explicit(&channel->shared.refs, memory_order_acquire);
         }
-    } while (!atomic_compare_exchange_weak_explicit(&channel->refs, &refs, refs - 1,
+    } while (!atomic_compare_exchange_weak_explicit(&channel->shared.refs, &refs, refs - 1,
                                                     memory_order_acq_rel, memory_order_acquire));
     if (refs == 1)
         destroy(channel);
@@ -248,7 +246,18 @@ void weir__channel_queue_notice(weir_channel *channel, weir_notice *notice)
 
 weir_channel_state weir_channel_get_state(const weir_channel *channel)
 {
-    return weir__lifecycle_state(&channel->life);
+    static const weir_channel_state states[] = {
+        [WEIR_LIFE_DETACHED] = WEIR_CHANNEL_OPEN,
+        [WEIR_LIFE_ATTACHING] = WEIR_CHANNEL_OPEN,
+        [WEIR_LIFE_ATTACHED] = WEIR_CHANNEL_REGISTERED,
+        [WEIR_LIFE_DETACHING] = WEIR_CHANNEL_REGISTERED,
+        [WEIR_LIFE_CLOSING] = WEIR_CHANNEL_CLOSING,
+        [WEIR_LIFE_CLOSED] = WEIR_CHANNEL_CLOSED,
+        [WEIR_LIFE_ENDED] = WEIR_CHANNEL_UNREGISTERED,
+    };
+    weir_channel_state state = states[weir__channel_state(channel)];
+    bool is_active = state == WEIR_CHANNEL_REGISTERED && channel->life.is_active;
+    return is_active ? WEIR_CHANNEL_ACTIVE : state;
 }
 
 const char *weir_channel_state_name(weir_channel_state state)
@@ -260,7 +269,7 @@ const char *weir_channel_state_name(weir_channel_state state)
 
 bool weir_channel_is_active(const weir_channel *channel)
 {
-    return weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE;
+    return weir__channel_is_active(channel);
 }
 
 bool weir_channel_is_open(const weir_channel *channel)
@@ -270,12 +279,12 @@ bool weir_channel_is_open(const weir_channel *channel)
 
 bool weir_channel_is_input_closed(const weir_channel *channel)
 {
-    return channel->is_input_ended;
+    return channel->in.is_ended;
 }
 
 bool weir_channel_is_output_closed(const weir_channel *channel)
 {
-    return channel->is_output_ended || weir__channel_is_closing(channel);
+    return channel->out.is_ended || weir__channel_is_closing(channel);
 }
 
 uint64_t weir_channel_id(const weir_channel *channel)
@@ -327,17 +336,17 @@ int weir_channel_remote_address(const weir_channel *channel, weir_address *addre
 /* Most channels are never asked, so they do without. Whoever comes late gets a constant. */
 weir_future *weir_channel_closed(weir_channel *channel)
 {
-    weir_future *closed = atomic_load_explicit(&channel->closed, memory_order_acquire);
+    weir_future *closed = atomic_load_explicit(&channel->shared.closed, memory_order_acquire);
     if (closed != NULL)
         return closed;
     weir_future *made = weir__alloc(sizeof *made);
     if (made == NULL)
         return NULL;
-    weir__future_init(made, &channel->home);
+    weir__future_init(made, &channel->shared.home);
     weir__channel_lock(channel);
-    closed = atomic_load_explicit(&channel->closed, memory_order_relaxed);
+    closed = atomic_load_explicit(&channel->shared.closed, memory_order_relaxed);
     if (closed == NULL)
-        atomic_store_explicit(&channel->closed, made, memory_order_release);
+        atomic_store_explicit(&channel->shared.closed, made, memory_order_release);
     weir__channel_unlock(channel);
     if (closed == NULL)
         return made;
@@ -348,9 +357,10 @@ weir_future *weir_channel_closed(weir_channel *channel)
 void weir__channel_tell_closed(weir_channel *channel)
 {
     weir__channel_lock(channel);
-    weir_future *closed = atomic_load_explicit(&channel->closed, memory_order_relaxed);
+    weir_future *closed = atomic_load_explicit(&channel->shared.closed, memory_order_relaxed);
     if (closed == NULL)
-        atomic_store_explicit(&channel->closed, weir_future_completed(0), memory_order_release);
+        atomic_store_explicit(&channel->shared.closed, weir_future_completed(0),
+                              memory_order_release);
     weir__channel_unlock(channel);
     if (closed != NULL)
         weir__future_complete(closed, 0);
@@ -360,20 +370,20 @@ weir_promise *weir_channel_promise(weir_channel *channel)
 {
     if (channel == NULL)
         return NULL;
-    weir_promise *promise = weir__promise_new_at(&channel->home);
+    weir_promise *promise = weir__promise_new_at(&channel->shared.home);
     if (promise != NULL)
-        retain_home(&channel->home);
+        retain_home(&channel->shared.home);
     return promise;
 }
 
 void weir_channel_get_stats(const weir_channel *channel, weir_channel_stats *stats)
 {
     *stats = (weir_channel_stats){
-        .bytes_in = weir__counter_get(&channel->bytes_in),
-        .messages_in = weir__counter_get(&channel->messages_in),
-        .bytes_out = weir__counter_get(&channel->outbound.bytes_out),
-        .messages_out = weir__counter_get(&channel->outbound.messages_out),
-        .discarded = weir__counter_get(&channel->discarded),
+        .bytes_in = weir__counter_get(&channel->in.bytes),
+        .messages_in = weir__counter_get(&channel->in.messages),
+        .bytes_out = weir__counter_get(&channel->out.queue.bytes_out),
+        .messages_out = weir__counter_get(&channel->out.queue.messages_out),
+        .discarded = weir__counter_get(&channel->in.discarded),
         .pending_bytes = weir__channel_pending_bytes(channel),
     };
 }
@@ -396,10 +406,10 @@ size_t weir_channel_dump(const weir_channel *channel, char *to, size_t size)
                  (unsigned long long)channel->id, channel->transport->name,
                  weir_channel_state_name(weir_channel_get_state(channel)),
                  loop != NULL ? weir_executor_name(&loop->base) : "no loop", local, remote,
-                 channel->is_reading    ? "reading"
-                 : channel->pauses != 0 ? "paused"
-                                        : "not reading",
-                 channel->is_input_ended ? ", input ended" : "",
+                 channel->in.is_reading   ? "reading"
+                 : channel->in.holds != 0 ? "paused"
+                                          : "not reading",
+                 channel->in.is_ended ? ", input ended" : "",
                  weir_channel_is_writable(channel) ? ", writable" : "",
                  (unsigned long long)stats.messages_in, (unsigned long long)stats.bytes_in,
                  (unsigned long long)stats.messages_out, (unsigned long long)stats.bytes_out,

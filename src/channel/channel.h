@@ -15,106 +15,116 @@
 
 #include <weir/channel.h>
 
-/* Why a channel does not read though somebody wants to. */
+/* The reasons why a channel is unwritable, in one number: the water marks, and the count of holds,
+ * those that need reads apart. */
 enum {
-    WEIR__PAUSE_UNWRITABLE = 1, /* the option pause_when_unwritable */
-    WEIR__PAUSE_AWAY = 2,       /* too many events are on their way to handlers elsewhere */
-    WEIR__PAUSE_LEAVING = 4,    /* it is being taken off its loop */
-    WEIR__PAUSE_RELAYED = 8,    /* its bytes go elsewhere, without being read */
-    WEIR__PAUSE_SHAPED = 16,    /* it has read more than its traffic may be */
-    WEIR__PAUSE_LAST = 16,      /* the next three are users' own */
+    WEIR__ABOVE_MARK = 1,
+    WEIR__HOLD = 2,
+    WEIR__HOLD_NEEDING_READS = 1 << 16,
+    WEIR__PAUSES_READING = WEIR__HOLD_NEEDING_READS - 1,
 };
 
-/* The reason of the water marks among those against writing, and those that pause reading: all but
- * the one of writes that wait for a handshake, which ends by what is read. */
-#define WEIR__UNWRITABLE 1u
-#define WEIR__PAUSING (~(1u << 30))
-
+/* The loop's, but for what is atomic: other threads read that, or write it where it says so. */
 struct weir_channel {
-    /* Set once. */
-    weir_channel *parent;
-    uint64_t id;
+    const weir_transport *transport; /* set once, as the parent and the id */
+    weir_pipeline pipeline;
+
+    /* Reading. */
+    struct {
+        bool is_wanted;     /* a read was requested, and its batch has not begun */
+        bool is_reading;    /* start_reading was called last, not stop_reading */
+        bool is_in_batch;   /* between the first read and its end */
+        bool is_batch_open; /* the same, also after reading was stopped */
+        bool has_stopped;   /* reading, since a guard has looked */
+        _Atomic(bool) is_auto_read, allows_half_closure;
+        _Atomic(bool) is_ended;    /* EOF, or a read error */
+        weir_hold unwritable_hold; /* the option pause_when_unwritable */
+        _Atomic(uint16_t) holds;   /* that are set; other threads write it, too */
+        _Atomic(uint64_t) bytes, messages, discarded;
+    } in;
+
+    /* Writing. */
+    struct {
+        weir_outbound queue;
+        weir_spare *spare;            /* the loop's, while it is on one: entries of the queue */
+        _Atomic(uint32_t) unwritable; /* see WEIR__ABOVE_MARK; other threads write it, too */
+        _Atomic(uint32_t) low_bytes, high_bytes;
+        weir_notice writability; /* fires on_writability */
+        bool is_writability_queued, is_told_unwritable;
+        bool is_lent;           /* a relay sends: shutting down waits for its end */
+        bool is_shut;           /* the transport's shutdown was called */
+        bool is_telling_loss;   /* of a write, right now */
+        _Atomic(bool) is_ended; /* no more writes */
+        _Atomic(bool) pauses_when_unwritable;
+        _Atomic(int64_t) sent_at; /* when some of it was sent last */
+        weir_promise *shutdown_promise;
+    } out;
+
+    /* Its life: see lifecycle.h. */
+    struct {
+        _Atomic(uint8_t) state;
+        _Atomic(bool) is_active; /* connected or bound, on this loop */
+        bool is_registered_told; /* on_registered was fired, and no on_unregistered since */
+        bool is_active_told;     /* on_active, and no on_inactive */
+        bool is_advancing;       /* the notice is queued */
+        bool is_closed_told;     /* its closed future and close promises are complete */
+        bool is_counted;         /* among the children of its parent */
+        bool is_held;            /* the loop has a reference */
+        bool has_target;
+        bool has_place;             /* a group keeps the target for it until it gets there */
+        _Atomic(bool) is_abandoned; /* its loop has not waited for offloaded handlers */
+        int16_t init_failure;       /* of the first add that failed, while an initializer runs */
+        uint32_t offloaded_events;  /* that have not returned */
+        uint32_t removed_contexts;  /* that the loop will free */
+        weir_resident member;       /* of the loop */
+        weir_promise *detach_promise;
+        weir_promise_list close_promises;
+        union {
+            weir_notice notice; /* advances it */
+            weir_call call;     /* the same, once it closes without a loop */
+        };
+        union {
+            struct {               /* if has_target */
+                weir_loop *target; /* it shall go there; retained */
+                weir_promise *target_promise;
+            };
+            weir_deferred deferred; /* the last step of closing, which is later */
+        };
+    } life;
+
+    /* Calls from other threads: see inbox.c. */
+    struct {
+        _Atomic(weir_mpsc_node *) head;
+        _Atomic(size_t) bytes; /* of writes among them */
+        weir_task task;        /* takes the inbox to the loop */
+        weir_mpsc_node *calls; /* the loop's: taken from the inbox, not yet performed */
+        bool has_kept; /* the loop's: calls that waited for a loop have not been performed */
+        _Atomic(bool) is_posted;        /* the task is */
+        _Atomic(bool) is_full;          /* others have posted writes above the high mark */
+        _Atomic(uint8_t) missed;        /* calls there was no memory for */
+        _Atomic(bool) is_losing;        /* calls. It was logged, and has not been better since */
+        _Atomic(int16_t) lost;          /* why a write was, the last of them */
+        _Atomic(uint32_t) pending_adds; /* of handlers: see pipeline_edit.c */
+    } inbox;
 
     /* Any thread's. */
-    _Atomic(uint32_t) refs;
-    _Atomic(uint32_t) anchors; /* what keeps its memory: promises, and the references as one */
-    _Atomic(weir_mpsc_node *) inbox; /* calls from elsewhere, see inbox.c */
-    _Atomic(size_t) inbox_bytes;     /* of writes among them */
-    weir_task inbox_task;            /* takes the inbox to the loop */
-    weir_home home;                  /* where its promises' listeners run */
-    _Atomic(weir_future *) closed;   /* NULL until somebody asks for it, or it is */
-    _Atomic(bool) is_inbox_posted;   /* its task is on its way */
-    _Atomic(uint8_t) missed;         /* calls there was no memory for */
-    _Atomic(int16_t) lost;           /* why a write was, the last of them */
-    _Atomic(bool) is_losing;         /* calls. It was logged, and has not been better since */
+    struct {
+        _Atomic(uint32_t) refs;
+        _Atomic(uint32_t) anchors; /* what keeps its memory: promises, and the references */
+        _Atomic(weir_loop *) loop; /* NULL before the first, and when it is over */
+        _Atomic(struct weir_channel_extras *) extras; /* what few channels need, NULL until then */
+        _Atomic(weir_future *) closed;                /* NULL until it is asked for, or complete */
+        weir_home home;                               /* where its promises' listeners run */
+        _Atomic(bool) is_end_requested; /* a shutdown or close was; a handler may delay it */
+    } shared;
 
-    /* The loop's. */
-    bool is_held_by_loop : 1; /* the loop has a reference */
-    bool has_place : 1;
-    bool is_going : 1;
-    bool is_closed_told : 1; /* its closed future and close promises are complete */
-    bool is_counted : 1;     /* among the children of its parent */
-    bool has_kept : 1;       /* calls that waited for a loop have not been performed */
-    int16_t init_failure;    /* of the first add that failed, while an initializer runs */
-    weir_mpsc_node *calls;   /* taken from the inbox, not yet performed */
-    weir_resident resident;
-    weir_promise *loop_promise; /* of coming to a loop, or leaving it */
-    weir_promise *shutdown_promise;
-    weir_promise_list close_promises;
-    union {
-        weir_notice news;
-        weir_call news_call; /* the same, once it closes without a loop */
-    };
-    weir_notice writability;
-    union {
-        struct {
-            weir_executor *place; /* that a group keeps for it until it gets there, if has_place */
-            weir_loop *going_to;  /* which has not registered it yet, if is_going; retained */
-        };
-        weir_deferred deferred; /* the last step of closing, which is later */
-    };
-    _Atomic(uint64_t) discarded;
-    uint32_t away;               /* events on their way to handlers elsewhere */
-    uint32_t resting;            /* removed contexts that the loop will free */
-    _Atomic(uint32_t) low_bytes; /* others read it */
-
-    /* What every message looks at, so that it is on few cache lines. The loop's, but for those that
-     * are atomic: others read them. */
-    _Atomic(uint32_t) high_bytes;
-    const weir_transport *transport;              /* set once */
-    _Atomic(weir_loop *) loop;                    /* NULL before the first, and when it is over */
-    _Atomic(struct weir_channel_extras *) extras; /* what few channels need, NULL until then */
-    _Atomic(uint32_t) unwritable; /* reasons against writing, one bit each: others write it, too */
-    weir_lifecycle life;
-    bool is_news_queued, is_writability_queued;
-    bool is_told_unwritable;
-    _Atomic(bool) is_auto_read, allows_half_closure, pauses_when_unwritable;
-    bool is_read_wanted;            /* a read was requested, and its batch has not begun */
-    bool is_reading;                /* start_reading was called last, not stop_reading */
-    bool is_in_batch : 1;           /* between the first read and its end */
-    bool is_batch_open : 1;         /* the same, also after reading was stopped */
-    bool is_output_lent : 1;        /* a relay sends: shutting down waits for its end */
-    bool is_leaving : 1;            /* deregistration is under way */
-    bool is_settling : 1;           /* its handlers are being told that they have come */
-    bool has_stopped : 1;           /* reading, since a guard has looked */
-    bool is_telling_loss : 1;       /* of a write, right now */
-    _Atomic(bool) is_input_ended;   /* EOF, or a read error; other threads read it */
-    _Atomic(bool) is_output_ended;  /* no more writes; others read it, too */
-    bool is_output_shut;            /* the transport's shutdown was called */
-    _Atomic(bool) is_abandoned;     /* its loop has not waited for handlers on other executors */
-    _Atomic(uint8_t) pauses;        /* why it does not read: others write it, too */
-    _Atomic(bool) is_inbox_full;    /* others have posted writes above the high mark */
-    _Atomic(bool) is_end_requested; /* a shutdown or close was asked for; a handler may hold it */
-    _Atomic(uint64_t) bytes_in, messages_in;
-    _Atomic(int64_t) sent_at; /* when some of its output went last; others read it */
-    weir_outbound outbound;
-    weir_spare *spare; /* the loop's, while the channel is on it: entries of the queue */
-    weir_pipeline pipeline;
+    weir_channel *parent;
+    uint64_t id;
 };
 
 static inline weir_loop *weir__channel_loop(const weir_channel *channel)
 {
-    return atomic_load_explicit(&channel->loop, memory_order_acquire);
+    return atomic_load_explicit(&channel->shared.loop, memory_order_acquire);
 }
 
 /* Whether this thread may touch what is the loop's. */
@@ -131,41 +141,67 @@ typedef enum weir_owner {
     WEIR_OWNER_NOBODY, /* it is over */
 } weir_owner;
 
+static inline weir_life_state weir__channel_state(const weir_channel *channel)
+{
+    return weir__life_state(&channel->life.state);
+}
+
 static inline weir_owner weir__channel_owner(const weir_channel *channel)
 {
-    /* In this order: its loop goes last, so who finds none sees what state it is in. */
+    /* In this order: its loop goes last, so a thread that finds none sees what state it is in. */
     weir_loop *loop = weir__channel_loop(channel);
-    if (weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_UNREGISTERED)
+    if (weir__channel_state(channel) == WEIR_LIFE_ENDED)
         return WEIR_OWNER_NOBODY;
     return loop == NULL || weir_executor_is_current(&loop->base) ? WEIR_OWNER_ME
                                                                  : WEIR_OWNER_OTHERS;
 }
 
+static inline bool weir__channel_is_closing(const weir_channel *channel)
+{
+    return weir__channel_state(channel) >= WEIR_LIFE_CLOSING;
+}
+
+/* On a loop, also while it leaves that. */
+static inline bool weir__channel_is_attached(const weir_channel *channel)
+{
+    weir_life_state state = weir__channel_state(channel);
+    return state == WEIR_LIFE_ATTACHED || state == WEIR_LIFE_DETACHING;
+}
+
+static inline bool weir__channel_is_active(const weir_channel *channel)
+{
+    return weir__channel_is_attached(channel) &&
+           atomic_load_explicit(&channel->life.is_active, memory_order_relaxed);
+}
+
+/* Active, and not about to leave: it may read and send. */
+static inline bool weir__channel_is_running(const weir_channel *channel)
+{
+    return weir__channel_state(channel) == WEIR_LIFE_ATTACHED &&
+           atomic_load_explicit(&channel->life.is_active, memory_order_relaxed);
+}
+
 /* Active, also while it is between two loops. */
 static inline bool weir__channel_was_active(const weir_channel *channel)
 {
-    return weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE || channel->life.was_active;
-}
-
-static inline bool weir__channel_is_closing(const weir_channel *channel)
-{
-    return weir__lifecycle_state(&channel->life) >= WEIR_CHANNEL_CLOSING;
+    return weir__channel_is_active(channel) ||
+           (channel->life.is_active_told && !weir__channel_is_closing(channel));
 }
 
 /* Records that a shutdown or close was requested, which a handler may delay. Any thread. */
 static inline void weir__channel_note_end(weir_channel *channel)
 {
-    atomic_store_explicit(&channel->is_end_requested, true, memory_order_relaxed);
+    atomic_store_explicit(&channel->shared.is_end_requested, true, memory_order_relaxed);
 }
 
 static inline bool weir__channel_is_end_requested(const weir_channel *channel)
 {
-    return atomic_load_explicit(&channel->is_end_requested, memory_order_relaxed);
+    return atomic_load_explicit(&channel->shared.is_end_requested, memory_order_relaxed);
 }
 
 static inline weir_channel *weir__channel_at(weir_home *home)
 {
-    return WEIR_CONTAINER(home, weir_channel, home);
+    return WEIR_CONTAINER(home, weir_channel, shared.home);
 }
 
 /* The loop it is on, retained; NULL: none. Any thread. */
@@ -190,32 +226,62 @@ void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise);
 void weir__channel_resume_output(weir_channel *channel);
 
 /* Whether it is about to leave its loop for another. On the loop. */
-bool weir__channel_is_moving(const weir_channel *channel);
+static inline bool weir__channel_is_moving(const weir_channel *channel)
+{
+    return channel->life.has_target && weir__channel_state(channel) != WEIR_LIFE_ATTACHING;
+}
 
 /* A message was lost: closes a stream, at once or before any call that is pushed from now on.
  * Needs no memory. Any thread. */
 void weir__channel_lose(weir_channel *channel, int code);
 
-/* Once it is closed and its last handler is removed: completes its closed future, leaves its loop.
- */
-void weir__channel_try_to_go(weir_channel *channel);
+/* Takes the steps of its life that wait for no event any more: once the callback under way has
+ * returned, after the listeners of promises that are complete by now. By its owner. */
+void weir__channel_advance(weir_channel *channel);
 
-/* Leaves its loop, if it wants to and nothing holds it there any more. */
-void weir__channel_try_to_leave(weir_channel *channel);
+/* Something has happened that a step may have waited for. */
+static inline void weir__channel_recheck(weir_channel *channel)
+{
+    if (weir__channel_state(channel) != WEIR_LIFE_ATTACHED)
+        weir__channel_advance(channel);
+}
+
+/* The steps: whether another may follow. attach.c and close.c */
+bool weir__attach_advance(weir_channel *channel);
+bool weir__detach_advance(weir_channel *channel);
+bool weir__close_advance(weir_channel *channel);
+
+/* Fires an event as a visit of its own: the loop may be at the end of another channel's task. */
+void weir__channel_fire(weir_channel *channel, weir_event_kind kind);
+
+/* It goes to no other loop: the promise of that ends with the code. */
+void weir__channel_forget_target(weir_channel *channel, int code);
+
+/* The channel as a member of its loop. */
+extern const weir_resident_type weir__channel_member_type;
 
 /* Calls an initializer: its code, or that of the first add in it that failed. On the loop. */
 int weir__channel_init_by(weir_channel *channel, weir_init_fn init, void *arg);
 
-/* On the loop it goes to: registers there. */
+/* On the loop it goes to: attaches it there. */
 void weir__channel_arrive(weir_channel *channel);
 
 /* The loop it goes to does not take it: closes it, on the loop that it comes from. */
-void weir__channel_not_taken(weir_channel *channel, int code);
+void weir__channel_reject(weir_channel *channel, int code);
+
+/* The last step of closing: nothing is in flight. */
+void weir__channel_close_transport(weir_channel *channel);
+
+/* Ends a promise of the channel's, if there is one. */
+static inline void weir__channel_end_promise(weir_promise **promise, int code)
+{
+    weir_promise *ended = *promise;
+    *promise = NULL;
+    weir__promise_end(ended, code);
+    weir_promise_release(ended);
+}
 
 void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read);
-
-/* Stops or allows reading, for one reason. */
-void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paused);
 
 /* What decides whether it reads has changed. */
 void weir__channel_update_reading(weir_channel *channel);
@@ -233,7 +299,7 @@ void weir__channel_tell_writability(weir_notice *notice);
 /* The water marks or what is queued has changed. */
 void weir__channel_weigh(weir_channel *channel);
 
-/* Others have set a reason against writing, or taken it back. */
+/* Another thread has set a hold on writes, or released it. */
 void weir__channel_weigh_anew(weir_channel *channel);
 
 /* The posted writes of other threads are queued or have failed: notifies a thread that found the
@@ -246,7 +312,7 @@ uint64_t weir__channel_sent_bytes(const weir_channel *channel);
 /* Some of its output went just now. On the loop. */
 static inline void weir__channel_note_sent(weir_channel *channel)
 {
-    atomic_store_explicit(&channel->sent_at, weir__channel_loop(channel)->base.now_ns,
+    atomic_store_explicit(&channel->out.sent_at, weir__channel_loop(channel)->base.now_ns,
                           memory_order_relaxed);
 }
 

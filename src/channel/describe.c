@@ -1,33 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Names the handler and callback that a channel runs, for the watchdog. */
-#include "channel/channel.h"
+#include "channel/offload.h"
 
 /* The name of the callback that is this function; NULL: none of them is. */
 static const char *callback_at(const weir_handler_type *type, uintptr_t function)
 {
-#define IF_IT_IS(callback)                                                                         \
+#define IF_IT_IS(kind, callback, ...)                                                              \
     if ((uintptr_t)type->callback == function)                                                     \
         return #callback;
-    IF_IT_IS(on_read)
-    IF_IT_IS(on_read_complete)
-    IF_IT_IS(write)
-    IF_IT_IS(flush)
-    IF_IT_IS(on_event)
-    IF_IT_IS(on_writability)
-    IF_IT_IS(on_registered)
-    IF_IT_IS(on_active)
-    IF_IT_IS(on_inactive)
-    IF_IT_IS(on_unregistered)
-    IF_IT_IS(on_error)
-    IF_IT_IS(bind)
-    IF_IT_IS(connect)
-    IF_IT_IS(disconnect)
-    IF_IT_IS(read)
-    IF_IT_IS(shutdown)
-    IF_IT_IS(close)
-    IF_IT_IS(deregister)
-    IF_IT_IS(added)
-    IF_IT_IS(removed)
+    WEIR__EVENTS(IF_IT_IS)
+    IF_IT_IS(, added)
+    IF_IT_IS(, removed)
 #undef IF_IT_IS
     return NULL;
 }
@@ -45,7 +28,8 @@ static void add_text(weir_subject *subject, const char *text)
 
 static const char *name_of(const weir_ctx *ctx)
 {
-    return ctx->type->name != NULL ? ctx->type->name : "unnamed";
+    const char *name = weir__ctx_type(ctx)->name;
+    return name != NULL ? name : "unnamed";
 }
 
 /* These may interrupt a change of the list: from head to tail it holds together at any moment. */

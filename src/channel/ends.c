@@ -21,7 +21,7 @@ static bool is_open(weir_channel *channel, weir_promise *promise)
 static void head_on_active(weir_ctx *ctx)
 {
     weir_ctx_fire_active(ctx);
-    if (ctx->channel->is_auto_read)
+    if (ctx->channel->in.is_auto_read)
         weir_channel_read(ctx->channel);
 }
 
@@ -125,9 +125,9 @@ static void tail_ignore(weir_ctx *ctx)
 static void tail_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     weir_channel *channel = ctx->channel;
-    if (is_taken(channel, msg, NULL))
+    if (!channel->pipeline.rejects_reads && is_taken(channel, msg, NULL))
         return;
-    weir__counter_add(&channel->discarded, 1);
+    weir__counter_add(&channel->in.discarded, 1);
     weir_log(WEIR_LOG_DEBUG, "pipeline",
              "%08llx: discarded a message of type %s that no handler took",
              (unsigned long long)channel->id, msg->type->name);

@@ -15,20 +15,20 @@ static weir_channel *channel_of(weir_pipeline *pipeline)
  * for that. */
 static inline bool waits_for_loop(const weir_channel *channel)
 {
-    return weir__channel_loop(channel) == NULL || channel->has_kept;
+    return weir__channel_loop(channel) == NULL || channel->inbox.has_kept;
 }
 
 /* A close promise completes with the others, also when handlers on other executors have still to be
  * removed. Without a loop these may come back on any thread: the inbox keeps them apart. */
 static void close_again(weir_channel *channel, const weir_event *event)
 {
-    const weir_future *closed = atomic_load_explicit(&channel->closed, memory_order_acquire);
+    const weir_future *closed = atomic_load_explicit(&channel->shared.closed, memory_order_acquire);
     if (event->promise == NULL || weir_future_is_done(closed))
         weir__promise_end(event->promise, 0);
     else if (weir__channel_loop(channel) != NULL && weir__channel_is_mine(channel))
         weir__channel_close_now(channel, event->promise);
     else
-        weir__inbox_send(channel, NULL, event, false);
+        weir__inbox_send(channel, event, false);
 }
 
 /* Starts an event from outside the pipeline. */
@@ -42,7 +42,7 @@ static void begin(weir_channel *channel, const weir_event *event, bool flushes)
             weir_msg_release(event->msg);
         weir__promise_end(event->promise, WEIR_ECLOSED);
     } else if (owner == WEIR_OWNER_OTHERS) {
-        weir__inbox_send(channel, NULL, event, flushes);
+        weir__inbox_send(channel, event, flushes);
     } else if (__builtin_expect(waits_for_loop(channel), 0) && event->kind != WEIR_OP_CLOSE) {
         weir__inbox_keep(channel, event, flushes);
     } else {
@@ -56,8 +56,8 @@ static void begin(weir_channel *channel, const weir_event *event, bool flushes)
 static inline bool is_straight(const weir_channel *channel)
 {
     const weir_loop *loop = weir__channel_loop(channel);
-    return loop != NULL && weir_executor_is_current(&loop->base) && !channel->has_kept &&
-           weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_UNREGISTERED;
+    return loop != NULL && weir_executor_is_current(&loop->base) && !channel->inbox.has_kept &&
+           weir__channel_state(channel) != WEIR_LIFE_ENDED;
 }
 
 void weir_pipeline_fire_event(weir_pipeline *pipeline, weir_msg *event)

@@ -2,7 +2,7 @@
 /* Events on their way: from context to context, over those that do not want them. */
 #include "base/assert.h"
 #include "channel/inbox.h"
-#include "channel/lane.h"
+#include "channel/offload.h"
 
 #include <weir/log.h>
 
@@ -12,15 +12,8 @@
 
 uint32_t weir__handler_mask(const weir_handler_type *type)
 {
-#define BIT(kind, callback) ((uint32_t)(type->callback != NULL) << (kind))
-    return BIT(WEIR_EV_REGISTERED, on_registered) | BIT(WEIR_EV_ACTIVE, on_active) |
-           BIT(WEIR_EV_READ, on_read) | BIT(WEIR_EV_READ_COMPLETE, on_read_complete) |
-           BIT(WEIR_EV_EVENT, on_event) | BIT(WEIR_EV_WRITABILITY, on_writability) |
-           BIT(WEIR_EV_INACTIVE, on_inactive) | BIT(WEIR_EV_UNREGISTERED, on_unregistered) |
-           BIT(WEIR_EV_ERROR, on_error) | BIT(WEIR_OP_BIND, bind) | BIT(WEIR_OP_CONNECT, connect) |
-           BIT(WEIR_OP_DISCONNECT, disconnect) | BIT(WEIR_OP_READ, read) |
-           BIT(WEIR_OP_WRITE, write) | BIT(WEIR_OP_FLUSH, flush) | BIT(WEIR_OP_SHUTDOWN, shutdown) |
-           BIT(WEIR_OP_CLOSE, close) | BIT(WEIR_OP_DEREGISTER, deregister);
+#define BIT(kind, callback, ...) (uint32_t)(type->callback != NULL) << WEIR_##kind |
+    return WEIR__EVENTS(BIT) 0;
 #undef BIT
 }
 
@@ -34,65 +27,20 @@ static void call_on_error(weir_ctx *ctx, const weir_error *error)
     ctx->in_error = was_in_error;
 }
 
-/* One line for each kind; inlined with a constant kind, only that line is left. */
+/* Inlined with a constant kind, only that case is left. */
 static inline __attribute__((always_inline)) void call(weir_ctx *ctx, const weir_event *event)
 {
     const weir_handler_type *type = ctx->type;
     switch (event->kind) {
-    case WEIR_EV_REGISTERED:
-        type->on_registered(ctx);
+#define CASE(event_kind, callback, parameters, arguments, ...)                                     \
+    case WEIR_##event_kind:                                                                        \
+        if (WEIR_##event_kind == WEIR_EV_ERROR)                                                    \
+            call_on_error(ctx, event->error);                                                      \
+        else                                                                                       \
+            type->callback arguments;                                                              \
         break;
-    case WEIR_EV_ACTIVE:
-        type->on_active(ctx);
-        break;
-    case WEIR_EV_READ:
-        type->on_read(ctx, event->msg);
-        break;
-    case WEIR_EV_READ_COMPLETE:
-        type->on_read_complete(ctx);
-        break;
-    case WEIR_EV_EVENT:
-        type->on_event(ctx, event->msg);
-        break;
-    case WEIR_EV_WRITABILITY:
-        type->on_writability(ctx);
-        break;
-    case WEIR_EV_INACTIVE:
-        type->on_inactive(ctx);
-        break;
-    case WEIR_EV_UNREGISTERED:
-        type->on_unregistered(ctx);
-        break;
-    case WEIR_EV_ERROR:
-        call_on_error(ctx, event->error);
-        break;
-    case WEIR_OP_BIND:
-        type->bind(ctx, event->address, event->promise);
-        break;
-    case WEIR_OP_CONNECT:
-        type->connect(ctx, event->address, event->local, event->promise);
-        break;
-    case WEIR_OP_DISCONNECT:
-        type->disconnect(ctx, event->promise);
-        break;
-    case WEIR_OP_READ:
-        type->read(ctx);
-        break;
-    case WEIR_OP_WRITE:
-        type->write(ctx, event->msg, event->promise);
-        break;
-    case WEIR_OP_FLUSH:
-        type->flush(ctx);
-        break;
-    case WEIR_OP_SHUTDOWN:
-        type->shutdown(ctx, event->promise);
-        break;
-    case WEIR_OP_CLOSE:
-        type->close(ctx, event->promise);
-        break;
-    case WEIR_OP_DEREGISTER:
-        type->deregister(ctx, event->promise);
-        break;
+        WEIR__EVENTS(CASE)
+#undef CASE
     case WEIR_EV_ADDED:
         if (type->added != NULL)
             type->added(ctx);
@@ -104,26 +52,22 @@ static inline __attribute__((always_inline)) void call(weir_ctx *ctx, const weir
     }
 }
 
-static inline bool is_eof(const weir_event *event)
+void weir__event_note_eof(weir_ctx *ctx)
 {
-    return event->kind == WEIR_EV_EVENT && event->msg == &weir_event_input_closed;
-}
-
-static void note_eof(weir_ctx *ctx, uint8_t how)
-{
-    atomic_fetch_or_explicit(&ctx->eof, how, memory_order_relaxed);
+    atomic_store_explicit(&ctx->has_eof, true, memory_order_relaxed);
 }
 
 void weir__event_call(weir_ctx *ctx, const weir_event *event)
 {
-    if (is_eof(event))
-        note_eof(ctx, WEIR__EOF_RECEIVED);
+    if (weir__event_is_eof(event))
+        weir__event_note_eof(ctx);
     call(ctx, event);
 }
 
 /* Passing on --------------------------------------------------------------------------------- */
 
-/* The tail wants everything inbound and the head everything outbound, so the search ends. */
+/* The tail wants everything inbound and the head everything outbound, so the search ends. An
+ * offloaded handler has a neighbour on both sides that wants everything. */
 static inline __attribute__((always_inline)) weir_ctx *next_for(weir_ctx *ctx, weir_event_kind kind)
 {
     uint32_t bit = 1u << kind;
@@ -139,23 +83,22 @@ static inline __attribute__((always_inline)) weir_ctx *next_for(weir_ctx *ctx, w
     return ctx;
 }
 
-/* A handler on another executor receives it when that gets to it; those without on_event do not. */
+/* An offloaded handler receives it later, but not if its boundary lets it pass. */
 static __attribute__((cold)) void pass_eof(weir_ctx *from, weir_ctx *to)
 {
-    for (weir_ctx *ctx = from->next; ctx != to; ctx = ctx->next)
-        note_eof(ctx, WEIR__EOF_PASSED | WEIR__EOF_RECEIVED);
-    note_eof(to, to->is_elsewhere ? WEIR__EOF_PASSED : WEIR__EOF_PASSED | WEIR__EOF_RECEIVED);
+    for (weir_ctx *ctx = from->next; ctx != to; ctx = ctx->next) {
+        weir__event_note_eof(ctx);
+        weir__event_note_eof(weir__ctx_handler(ctx));
+    }
+    weir__event_note_eof(to);
 }
 
 static inline __attribute__((always_inline)) void pass(weir_ctx *from, const weir_event *event)
 {
     weir_ctx *ctx = next_for(from, event->kind);
-    if (is_eof(event))
+    if (weir__event_is_eof(event))
         pass_eof(from, ctx);
-    if (__builtin_expect(ctx->is_elsewhere, 0))
-        weir__lane_send(ctx, event);
-    else
-        call(ctx, event);
+    call(ctx, event);
 }
 
 void weir__event_pass(weir_ctx *from, const weir_event *event)
@@ -190,21 +133,11 @@ void weir__event_enter_from_outside(weir_channel *channel, const weir_event *eve
         enter(channel, event);
 }
 
-/* Not for one that is removed on the loop: its context may be gone when the inbox gets to it. */
-static bool goes_through_inbox(const weir_ctx *from)
-{
-    const weir_lane *lane = weir__ctx_lane(from);
-    return lane != NULL && !lane->is_on_loop;
-}
-
-/* What a handler passes on: from elsewhere that goes through the inbox. */
+/* Passes on an event for a handler. */
 static inline __attribute__((always_inline)) void forward(weir_ctx *from, const weir_event *event)
 {
     WEIR_ASSERT(weir__ctx_is_here(from));
-    if (__builtin_expect(from->is_elsewhere, 0) && goes_through_inbox(from))
-        weir__inbox_send(from->channel, from, event, false);
-    else
-        pass(from, event);
+    pass(from, event);
 }
 
 /* What the loop has to make up for, so that somebody knows. */
@@ -239,10 +172,11 @@ void weir__event_drop(weir_channel *channel, const weir_event *event, int code)
         weir_msg_release(event->msg);
     weir__promise_end(event->promise, code);
     if (missed & WEIR__MISSED_MESSAGE)
-        atomic_store_explicit(&channel->lost, (int16_t)code, memory_order_relaxed);
+        atomic_store_explicit(&channel->inbox.lost, (int16_t)code, memory_order_relaxed);
     if (missed != 0)
         weir__inbox_push_missed(channel, missed);
-    if (!has_promise && !atomic_exchange_explicit(&channel->is_losing, true, memory_order_relaxed))
+    if (!has_promise &&
+        !atomic_exchange_explicit(&channel->inbox.is_losing, true, memory_order_relaxed))
         weir_log(WEIR_LOG_WARN, "channel", "%08llx: an event was lost, and maybe more: %s",
                  (unsigned long long)channel->id, weir_error_text(code));
 }
@@ -369,12 +303,11 @@ void weir_ctx_fire_error(weir_ctx *ctx, const weir_error *error)
 void weir_ctx_fail(weir_ctx *ctx, int code, const char *format, ...)
 {
     weir_error error;
-    char name[sizeof error.origin];
     va_list args;
     WEIR_ASSERT(weir__ctx_is_here(ctx));
-    weir__ctx_copy_name(ctx, name, sizeof name);
     va_start(args, format);
-    weir__error_set_args(&error, code, name, format != NULL ? format : "failed", args);
+    weir__error_set_args(&error, code, weir__ctx_name(ctx), format != NULL ? format : "failed",
+                         args);
     va_end(args);
     if (weir__ctx_fail_added(ctx, &error))
         return;
@@ -391,24 +324,13 @@ void weir_ctx_refuse_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise, 
     weir__promise_end(promise, code);
     if (promise != NULL || code == WEIR_ECLOSED || !weir_channel_is_open(ctx->channel))
         return;
-    if (ctx->is_elsewhere) {
+    if (ctx->is_offloaded) {
         weir__channel_lose(ctx->channel, code); /* before events that it has passed on since */
     } else {
         /* First, so that no handler answers the error with bytes that follow the gap. */
         weir_ctx_close(ctx, NULL);
         weir_ctx_fail(ctx, code, "a write failed: %s", weir_error_text(code));
     }
-}
-
-void weir_ctx_refuse_switch(weir_ctx *ctx, const char *format, ...)
-{
-    weir_error error;
-    va_list args;
-    va_start(args, format);
-    weir__error_set_args(&error, WEIR_ETLS_SWITCHED, "", format, args);
-    va_end(args);
-    weir_ctx_fail(ctx, error.code, "%s from before the switch", error.message);
-    weir_ctx_close(ctx, NULL);
 }
 
 void weir_ctx_bind(weir_ctx *ctx, const weir_address *local, weir_promise *promise)
@@ -436,19 +358,9 @@ void weir_ctx_disconnect(weir_ctx *ctx, weir_promise *promise)
     forward(ctx, &(weir_event){ .kind = WEIR_OP_DISCONNECT, .promise = promise });
 }
 
-WEIR__BESIDE static void read_slowly(weir_ctx *ctx)
-{
-    forward(ctx, &(weir_event){ .kind = WEIR_OP_READ });
-}
-
-/* As the inline ones: it comes with every batch. */
 WEIR__HOT void weir_ctx_read(weir_ctx *ctx)
 {
-    weir_ctx *to = ctx->is_slow ? NULL : next_for(ctx, WEIR_OP_READ);
-    if (to != NULL && !to->is_slow)
-        to->type->read(to);
-    else
-        read_slowly(ctx);
+    forward(ctx, &(weir_event){ .kind = WEIR_OP_READ });
 }
 
 void weir_ctx_write_and_flush(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)

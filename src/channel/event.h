@@ -3,36 +3,63 @@
 #ifndef WEIR_CHANNEL_EVENT_H
 #define WEIR_CHANNEL_EVENT_H
 
-#include <weir/pipeline.h>
+#include <weir/channel.h>
 
 #include <stdarg.h>
 
-/* The events, each a bit of a context's mask. Inbound ones first. */
+/*
+ * Every event as X(kind, callback, parameters, arguments, fields...): the callback of a handler
+ * type, its parameters, how a weir_event supplies them, and how it holds them.
+ */
+#define WEIR__INBOUND_EVENTS(X)                                                                    \
+    X(EV_REGISTERED, on_registered, (weir_ctx * ctx), (ctx), )                                     \
+    X(EV_ACTIVE, on_active, (weir_ctx * ctx), (ctx), )                                             \
+    X(EV_READ, on_read, (weir_ctx * ctx, weir_msg * msg), (ctx, event->msg), .msg = msg)           \
+    X(EV_READ_COMPLETE, on_read_complete, (weir_ctx * ctx), (ctx), )                               \
+    X(EV_EVENT, on_event, (weir_ctx * ctx, weir_msg * msg), (ctx, event->msg), .msg = msg)         \
+    X(EV_WRITABILITY, on_writability, (weir_ctx * ctx), (ctx), )                                   \
+    X(EV_INACTIVE, on_inactive, (weir_ctx * ctx), (ctx), )                                         \
+    X(EV_UNREGISTERED, on_unregistered, (weir_ctx * ctx), (ctx), )                                 \
+    X(EV_ERROR, on_error, (weir_ctx * ctx, const weir_error *error), (ctx, event->error),          \
+      .error = error)
+
+#define WEIR__OUTBOUND_EVENTS(X)                                                                   \
+    X(OP_BIND, bind, (weir_ctx * ctx, const weir_address *address, weir_promise *promise),         \
+      (ctx, event->address, event->promise), .address = address, .promise = promise)               \
+    X(OP_CONNECT, connect,                                                                         \
+      (weir_ctx * ctx, const weir_address *address, const weir_address *local,                     \
+       weir_promise *promise),                                                                     \
+      (ctx, event->address, event->local, event->promise), .address = address, .local = local,     \
+      .promise = promise)                                                                          \
+    X(OP_DISCONNECT, disconnect, (weir_ctx * ctx, weir_promise * promise), (ctx, event->promise),  \
+      .promise = promise)                                                                          \
+    X(OP_READ, read, (weir_ctx * ctx), (ctx), )                                                    \
+    X(OP_WRITE, write, (weir_ctx * ctx, weir_msg * msg, weir_promise * promise),                   \
+      (ctx, event->msg, event->promise), .msg = msg, .promise = promise)                           \
+    X(OP_FLUSH, flush, (weir_ctx * ctx), (ctx), )                                                  \
+    X(OP_SHUTDOWN, shutdown, (weir_ctx * ctx, weir_promise * promise), (ctx, event->promise),      \
+      .promise = promise)                                                                          \
+    X(OP_CLOSE, close, (weir_ctx * ctx, weir_promise * promise), (ctx, event->promise),            \
+      .promise = promise)                                                                          \
+    X(OP_DEREGISTER, deregister, (weir_ctx * ctx, weir_promise * promise), (ctx, event->promise),  \
+      .promise = promise)
+
+#define WEIR__EVENTS(X) WEIR__INBOUND_EVENTS(X) WEIR__OUTBOUND_EVENTS(X)
+
+/* Each event is a bit of a context's mask. */
 typedef enum weir_event_kind {
-    WEIR_EV_REGISTERED,
-    WEIR_EV_ACTIVE,
-    WEIR_EV_READ,
-    WEIR_EV_READ_COMPLETE,
-    WEIR_EV_EVENT,
-    WEIR_EV_WRITABILITY,
-    WEIR_EV_INACTIVE,
-    WEIR_EV_UNREGISTERED,
-    WEIR_EV_ERROR,
-    WEIR_OP_BIND,
-    WEIR_OP_CONNECT,
-    WEIR_OP_DISCONNECT,
-    WEIR_OP_READ,
-    WEIR_OP_WRITE,
-    WEIR_OP_FLUSH,
-    WEIR_OP_SHUTDOWN,
-    WEIR_OP_CLOSE,
-    WEIR_OP_DEREGISTER,
-    /* Only to carry it to a handler elsewhere. */
+#define WEIR__EVENT_KIND(kind, ...) WEIR_##kind,
+    WEIR__EVENTS(WEIR__EVENT_KIND)
+#undef WEIR__EVENT_KIND
+    /* Not in masks: the life of a handler on another executor. */
     WEIR_EV_ADDED,
     WEIR_EV_REMOVED,
 } weir_event_kind;
 
-/* An event with whatever goes with it. The message is owned, the rest borrowed. */
+#define WEIR__INBOUND_MASK ((2u << WEIR_EV_ERROR) - 1)
+#define WEIR__OUTBOUND_MASK (((2u << WEIR_OP_DEREGISTER) - 1) & ~WEIR__INBOUND_MASK)
+
+/* An event with its arguments. The message is owned, the others are borrowed. */
 typedef struct weir_event {
     weir_event_kind kind;
     weir_msg *msg;
@@ -44,6 +71,11 @@ typedef struct weir_event {
 static inline bool weir__event_is_inbound(weir_event_kind kind)
 {
     return kind <= WEIR_EV_ERROR;
+}
+
+static inline bool weir__event_is_eof(const weir_event *event)
+{
+    return event->kind == WEIR_EV_EVENT && event->msg == &weir_event_input_closed;
 }
 
 /* Which events a handler wants. */
@@ -58,11 +90,14 @@ void weir__event_enter(weir_channel *channel, const weir_event *event);
 /* A write of NULL: the allocation of the message has failed, and so has the write. Any thread. */
 void weir__event_write_null(weir_channel *channel, weir_promise *promise);
 
-/* The same for a call of the user's. */
+/* The same as weir__event_enter for a call of the user's. */
 void weir__event_enter_from_outside(weir_channel *channel, const weir_event *event);
 
-/* Has the handler of a context called, on the present thread. */
+/* Calls the handler of a context, on the present thread. */
 void weir__event_call(weir_ctx *ctx, const weir_event *event);
+
+/* weir_event_input_closed has reached the handler, or its place in the pipeline. Any thread. */
+void weir__event_note_eof(weir_ctx *ctx);
 
 /* Ends an event that cannot get any further. */
 void weir__event_drop(weir_channel *channel, const weir_event *event, int code);

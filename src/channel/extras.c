@@ -42,7 +42,7 @@ weir_channel_extras *weir__channel_need_extras(weir_channel *channel)
     weir__list_init(&extras->timers);
     for (int i = 0; i < WEIR__CHANNEL_OPTIONS_END; i++)
         atomic_init(&extras->options[i], infos[i].normal);
-    if (atomic_compare_exchange_strong_explicit(&channel->extras, &none, extras,
+    if (atomic_compare_exchange_strong_explicit(&channel->shared.extras, &none, extras,
                                                 memory_order_acq_rel, memory_order_acquire))
         return extras;
     weir__free(extras);

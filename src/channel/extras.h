@@ -32,6 +32,7 @@ typedef struct weir_channel_extras {
     /* The loop's. */
     weir_list timers; /* of handlers */
     weir_pin *pins;
+    weir_hold offload_hold; /* on reads: too many events are in flight to offloaded handlers */
     _Atomic(int64_t) options[WEIR__CHANNEL_OPTIONS_END]; /* those without a place of their own */
     weir_option_value *child_options;                    /* for the channel's children */
     size_t child_option_count;
@@ -47,19 +48,13 @@ typedef struct weir_channel_extras {
     bool is_finishing, is_lingering;
     bool is_leave_pending; /* a move's own deregistration has not come through the pipeline */
 
-    /* The loop's: weir_event_switched is on its way to a handler elsewhere, so often. */
-    unsigned switching;
-
-    /* Moving. */
-    weir_loop *move_to;
-    weir_promise *move_promise;
-    weir_listener on_leave;
+    weir_listener on_leave; /* of the deregistration of a move */
 } weir_channel_extras;
 
 /* NULL when there are none yet. */
 static inline weir_channel_extras *weir__channel_extras(const weir_channel *channel)
 {
-    return atomic_load_explicit(&channel->extras, memory_order_acquire);
+    return atomic_load_explicit(&channel->shared.extras, memory_order_acquire);
 }
 
 /* Children of the channel whose closed future is not complete. A parent counts those that are made

@@ -43,15 +43,15 @@ void weir__finish_output_shut(weir_channel *channel)
         return;
     extras->is_lingering = true;
     extras->linger.fire = linger_fire;
-    if (channel->is_input_ended || linger_ms == 0 ||
+    if (channel->in.is_ended || linger_ms == 0 ||
         weir_ctx_schedule(&channel->pipeline.head, &extras->linger, WEIR_MS(linger_ms)) < 0)
         close_at_last(channel);
 }
 
 uint64_t weir__channel_sent_bytes(const weir_channel *channel)
 {
-    const weir_write *first = weir__channel_is_mine(channel) ? channel->outbound.first : NULL;
-    return weir__counter_get(&channel->outbound.bytes_out) + (first != NULL ? first->sent : 0);
+    const weir_write *first = weir__channel_is_mine(channel) ? channel->out.queue.first : NULL;
+    return weir__counter_get(&channel->out.queue.bytes_out) + (first != NULL ? first->sent : 0);
 }
 
 /* Who reads slowly is waited for, who does not read any more is not. */
@@ -85,7 +85,7 @@ static bool has_last_words(const weir_channel *channel)
 
 void weir__finish_input_ended(weir_channel *channel)
 {
-    bool has_answers = weir__outbound_has_flushed(&channel->outbound) || channel->is_output_lent ||
+    bool has_answers = weir__outbound_has_flushed(&channel->out.queue) || channel->out.is_lent ||
                        has_last_words(channel);
     int64_t linger_ms = weir__channel_option(channel, WEIR_OPTION_LINGER_MS);
     weir_channel_extras *extras = has_answers && linger_ms > 0 ? weir__channel_need_extras(channel)
@@ -104,7 +104,7 @@ static void shut_again(weir_ctx_timer *timer, weir_ctx *head)
 {
     weir_channel *channel = weir_ctx_channel(head);
     (void)timer;
-    if (!channel->is_output_ended && !begin_shutdown(channel, finishing(channel)))
+    if (!channel->out.is_ended && !begin_shutdown(channel, finishing(channel)))
         close_at_last(channel);
 }
 
@@ -115,7 +115,7 @@ static void shut_again(weir_ctx_timer *timer, weir_ctx *head)
 static bool wait_for_another(weir_channel *channel, weir_channel_extras *extras)
 {
     extras->linger.fire = shut_again;
-    return channel->is_output_ended ||
+    return channel->out.is_ended ||
            weir_ctx_schedule(&channel->pipeline.head, &extras->linger, WEIR_SECONDS(1)) == 0;
 }
 
@@ -141,7 +141,7 @@ void weir__finish_closed(weir_channel *channel)
     weir_ctx_cancel(&channel->pipeline.head, &extras->linger);
     weir_promise *promise = extras->finish_promise;
     extras->finish_promise = NULL;
-    weir__promises_add(&channel->close_promises, promise);
+    weir__promises_add(&channel->life.close_promises, promise);
     weir_promise_release(promise);
 }
 
@@ -179,10 +179,10 @@ static void finish_now(weir_channel *channel, weir_promise *promise)
     extras->finish_promise = weir_promise_retain(promise);
     /* It reads from here on, however much is left to send: if the peer finishes as well, and both
      * stopped reading until they are writable, neither would ever be. */
-    weir__channel_set_pause(channel, WEIR__PAUSE_UNWRITABLE, false);
-    if (channel->is_output_shut)
+    weir_channel_set_read_hold(channel, &channel->in.unwritable_hold, false);
+    if (channel->out.is_shut)
         weir__finish_output_shut(channel);
-    else if (!channel->is_output_ended && !begin_shutdown(channel, extras))
+    else if (!channel->out.is_ended && !begin_shutdown(channel, extras))
         close_at_last(channel);
 }
 

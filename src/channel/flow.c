@@ -13,13 +13,13 @@
 
 void weir__channel_update_reading(weir_channel *channel)
 {
-    bool is_active = weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE;
-    bool is_wanted = (channel->is_read_wanted || channel->is_in_batch) && is_active &&
-                     channel->pauses == 0 && !channel->is_input_ended;
-    if (is_wanted == channel->is_reading)
+    bool is_wanted = (channel->in.is_wanted || channel->in.is_in_batch) &&
+                     weir__channel_is_running(channel) && channel->in.holds == 0 &&
+                     !channel->in.is_ended;
+    if (is_wanted == channel->in.is_reading)
         return;
-    channel->is_reading = is_wanted;
-    channel->has_stopped = true;
+    channel->in.is_reading = is_wanted;
+    channel->in.has_stopped = true;
     if (is_wanted)
         channel->transport->start_reading(channel);
     else
@@ -28,48 +28,40 @@ void weir__channel_update_reading(weir_channel *channel)
 
 void weir__channel_read_now(weir_channel *channel)
 {
-    channel->is_read_wanted = true;
-    if (!channel->is_reading)
+    channel->in.is_wanted = true;
+    if (!channel->in.is_reading)
         weir__channel_update_reading(channel);
 }
 
 void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read)
 {
-    bool was_auto_read = channel->is_auto_read;
-    channel->is_auto_read = is_auto_read;
+    bool was_auto_read = channel->in.is_auto_read;
+    channel->in.is_auto_read = is_auto_read;
     if (is_auto_read && !was_auto_read) {
         weir_channel_read(channel);
     } else if (!is_auto_read && was_auto_read) {
-        channel->is_read_wanted = false;
-        channel->is_in_batch = false;
+        channel->in.is_wanted = false;
+        channel->in.is_in_batch = false;
         weir__channel_update_reading(channel);
     }
 }
 
-/* Whether that is another than before. */
-static bool change_pauses(weir_channel *channel, uint8_t reason, bool is_paused)
+/* False: it was set or released already. */
+static bool change_hold(weir_hold *hold, bool is_set)
 {
-    _Atomic(uint8_t) *pauses = &channel->pauses;
-    uint8_t before = is_paused ? atomic_fetch_or_explicit(pauses, reason, memory_order_relaxed)
-                               : atomic_fetch_and_explicit(pauses, (uint8_t)~reason,
-                                                           memory_order_relaxed);
-    return ((before & reason) != 0) != is_paused;
+    return atomic_exchange_explicit(&hold->is_set, is_set, memory_order_relaxed) != is_set;
 }
 
-/* Mostly it is as it was; and nobody else changes the loop's own reasons. */
-void weir__channel_set_pause(weir_channel *channel, uint8_t reason, bool is_paused)
+int weir_channel_set_read_hold(weir_channel *channel, weir_hold *hold, bool is_set)
 {
-    uint8_t pauses = atomic_load_explicit(&channel->pauses, memory_order_relaxed);
-    if (((pauses & reason) != 0) != is_paused && change_pauses(channel, reason, is_paused))
-        weir__channel_update_reading(channel);
-}
-
-int weir_channel_set_readable(weir_channel *channel, unsigned reason, bool is_readable)
-{
-    if (channel == NULL || reason < 1 || reason > 3)
+    if (channel == NULL || hold == NULL)
         return -EINVAL;
-    if (!change_pauses(channel, (uint8_t)(WEIR__PAUSE_LAST << reason), !is_readable))
+    if (!change_hold(hold, is_set))
         return 0;
+    uint16_t step = is_set ? 1 : UINT16_MAX;
+    uint16_t before = atomic_fetch_add_explicit(&channel->in.holds, step, memory_order_relaxed);
+    if (before != 0 && (uint16_t)(before + step) != 0)
+        return 0; /* others hold it as well */
     weir_owner owner = weir__channel_owner(channel);
     if (owner == WEIR_OWNER_ME)
         weir__channel_update_reading(channel);
@@ -82,13 +74,13 @@ int weir_channel_set_readable(weir_channel *channel, unsigned reason, bool is_re
  * next. */
 static inline void read_sized(weir_channel *channel, weir_msg *msg, size_t size)
 {
-    if (!channel->is_in_batch) {
-        channel->is_in_batch = true;
-        channel->is_read_wanted = false;
+    if (!channel->in.is_in_batch) {
+        channel->in.is_in_batch = true;
+        channel->in.is_wanted = false;
     }
-    channel->is_batch_open = true;
-    weir__counter_add(&channel->messages_in, 1);
-    weir__counter_add(&channel->bytes_in, size);
+    channel->in.is_batch_open = true;
+    weir__counter_add(&channel->in.messages, 1);
+    weir__counter_add(&channel->in.bytes, size);
     weir_ctx_fire_read(&channel->pipeline.head, msg);
 }
 
@@ -106,9 +98,9 @@ void weir__channel_read_bytes(weir_channel *channel, weir_buf *buf, size_t lengt
 WEIR__HOT void weir__channel_fire_read_complete(weir_channel *channel)
 {
     weir_ctx_fire_read_complete(&channel->pipeline.head);
-    if (!channel->is_auto_read)
+    if (!channel->in.is_auto_read)
         return;
-    if (channel->has_kept)
+    if (channel->inbox.has_kept)
         weir_channel_read(channel); /* behind what waits */
     else
         weir_ctx_read(&channel->pipeline.tail);
@@ -116,26 +108,25 @@ WEIR__HOT void weir__channel_fire_read_complete(weir_channel *channel)
 
 void weir__channel_read_complete(weir_channel *channel)
 {
-    channel->is_in_batch = channel->is_batch_open = false;
+    channel->in.is_in_batch = channel->in.is_batch_open = false;
     weir__channel_fire_read_complete(channel);
-    if (!channel->is_read_wanted)
+    if (!channel->in.is_wanted)
         weir__channel_update_reading(channel);
-    if (channel->is_leaving)
-        weir__channel_try_to_leave(channel);
+    weir__channel_recheck(channel);
 }
 
 void weir__channel_read_ended(weir_channel *channel, int code)
 {
-    if (channel->is_input_ended || weir__channel_is_closing(channel))
+    if (channel->in.is_ended || weir__channel_is_closing(channel))
         return;
-    channel->is_input_ended = true;
+    channel->in.is_ended = true;
     weir__channel_update_reading(channel);
     if (code < 0) {
         weir__pipeline_fire_code(channel, code, "reading failed");
         weir__channel_close_now(channel, NULL);
-    } else if (channel->is_output_shut) {
+    } else if (channel->out.is_shut) {
         weir__channel_close_now(channel, NULL);
-    } else if (!channel->allows_half_closure && !weir__channel_is_finishing(channel)) {
+    } else if (!channel->in.allows_half_closure && !weir__channel_is_finishing(channel)) {
         weir__finish_input_ended(channel);
     } else {
         weir__event_enter(channel,
@@ -150,22 +141,22 @@ __attribute__((cold)) void weir__channel_lost(weir_channel *channel, int code)
     /* First, so that a handler that answers with another write does not lose that, too. */
     if (channel->transport->is_stream)
         weir__channel_close_now(channel, NULL);
-    if (channel->is_telling_loss)
+    if (channel->out.is_telling_loss)
         return; /* a datagram in answer to the error is lost as well: once is enough */
-    channel->is_telling_loss = true;
+    channel->out.is_telling_loss = true;
     weir__pipeline_fire_code(channel, code, "a message was lost");
-    channel->is_telling_loss = false;
+    channel->out.is_telling_loss = false;
 }
 
 static bool is_unwritable(const weir_channel *channel)
 {
-    return atomic_load_explicit(&channel->unwritable, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&channel->out.unwritable, memory_order_relaxed) != 0;
 }
 
 /* Mostly it is below the mark and was before. */
 static inline void weigh_if_needed(weir_channel *channel)
 {
-    if (__builtin_expect(weir__outbound_bytes(&channel->outbound) > channel->high_bytes ||
+    if (__builtin_expect(weir__outbound_bytes(&channel->out.queue) > channel->out.high_bytes ||
                              is_unwritable(channel),
                          0))
         weir__channel_weigh(channel);
@@ -177,10 +168,10 @@ static inline int check_write(weir_channel *channel, const weir_msg *msg, size_t
 {
     const weir_transport *transport = channel->transport;
     size_t room = (size_t)weir__channel_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES);
-    size_t bytes = weir__outbound_bytes(&channel->outbound);
+    size_t bytes = weir__outbound_bytes(&channel->out.queue);
     if (weir__channel_is_closing(channel))
         return WEIR_ECLOSED;
-    if (channel->is_output_ended)
+    if (channel->out.is_ended)
         return -EPIPE;
     if (transport->takes != NULL && !transport->takes(channel, msg))
         return -EOPNOTSUPP;
@@ -201,8 +192,8 @@ static __attribute__((noinline, cold)) void refuse_write(weir_channel *channel, 
 {
     /* Promises are completed in the order of the writes: this one behind those that the close
      * fails. */
-    if (code == WEIR_ECLOSED && promise != NULL && !weir__outbound_is_empty(&channel->outbound) &&
-        weir__outbound_add(&channel->outbound, channel->spare, msg, 0, promise) == 0)
+    if (code == WEIR_ECLOSED && promise != NULL && !weir__outbound_is_empty(&channel->out.queue) &&
+        weir__outbound_add(&channel->out.queue, channel->out.spare, msg, 0, promise) == 0)
         return;
     weir_msg_release(msg);
     weir__promise_end(promise, code);
@@ -216,7 +207,7 @@ WEIR__BESIDE static void write_otherwise(weir_channel *channel, weir_msg *msg,
     size_t size = weir_msg_size(msg);
     int code = check_write(channel, msg, size, promise);
     if (code == 0)
-        code = weir__outbound_add(&channel->outbound, channel->spare, msg, size, promise);
+        code = weir__outbound_add(&channel->out.queue, channel->out.spare, msg, size, promise);
     if (code == 0)
         weigh_if_needed(channel);
     else
@@ -225,7 +216,7 @@ WEIR__BESIDE static void write_otherwise(weir_channel *channel, weir_msg *msg,
 
 static inline bool takes_bytes(const weir_channel *channel)
 {
-    return channel->transport->is_stream && !(channel->is_output_ended | channel->is_output_lent) &&
+    return channel->transport->is_stream && !(channel->out.is_ended | channel->out.is_lent) &&
            !weir__channel_is_closing(channel);
 }
 
@@ -233,9 +224,9 @@ static inline bool takes_bytes(const weir_channel *channel)
  * queue at hand. */
 void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise)
 {
-    weir_outbound *queue = &channel->outbound;
+    weir_outbound *queue = &channel->out.queue;
     if (msg->type != &weir_buf_type || promise != NULL || !takes_bytes(channel) ||
-        !weir__spare_has(channel->spare)) {
+        !weir__spare_has(channel->out.spare)) {
         write_otherwise(channel, msg, promise);
         return;
     }
@@ -245,21 +236,21 @@ void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise 
         write_otherwise(channel, msg, promise);
         return;
     }
-    weir__outbound_put(queue, weir__spare_take(channel->spare), msg, size, NULL);
+    weir__outbound_put(queue, weir__spare_take(channel->out.spare), msg, size, NULL);
     weigh_if_needed(channel);
 }
 
 static void shut_output(weir_channel *channel)
 {
-    weir_promise *promise = channel->shutdown_promise;
-    channel->shutdown_promise = NULL;
-    channel->is_output_shut = true;
+    weir_promise *promise = channel->out.shutdown_promise;
+    channel->out.shutdown_promise = NULL;
+    channel->out.is_shut = true;
     if (channel->transport->shutdown != NULL)
         channel->transport->shutdown(channel, promise);
     else
         weir__promise_end(promise, -EOPNOTSUPP);
     weir_promise_release(promise);
-    if (channel->is_input_ended)
+    if (channel->in.is_ended)
         weir__channel_close_now(channel, NULL);
     else
         weir__finish_output_shut(channel);
@@ -267,18 +258,17 @@ static void shut_output(weir_channel *channel)
 
 static void shut_output_when_sent(weir_channel *channel)
 {
-    if (!channel->is_output_ended || channel->is_output_shut || channel->is_output_lent ||
-        !weir__outbound_is_empty(&channel->outbound) ||
-        weir__lifecycle_state(&channel->life) != WEIR_CHANNEL_ACTIVE)
+    if (!channel->out.is_ended || channel->out.is_shut || channel->out.is_lent ||
+        !weir__outbound_is_empty(&channel->out.queue) || !weir__channel_is_active(channel))
         return;
     shut_output(channel);
 }
 
 __attribute__((noinline)) void weir__channel_resume_output(weir_channel *channel)
 {
-    bool has_work = weir__outbound_has_flushed(&channel->outbound) && !channel->is_leaving;
-    if ((has_work || channel->is_output_lent) &&
-        weir__lifecycle_state(&channel->life) == WEIR_CHANNEL_ACTIVE)
+    bool has_work = weir__outbound_has_flushed(&channel->out.queue) &&
+                    weir__channel_is_running(channel);
+    if (has_work || (channel->out.is_lent && weir__channel_is_active(channel)))
         channel->transport->flush(channel); /* which tells what it has sent */
     else
         shut_output_when_sent(channel);
@@ -287,12 +277,10 @@ __attribute__((noinline)) void weir__channel_resume_output(weir_channel *channel
 /* What is flushed before the channel is connected goes out when it is. */
 void weir__channel_flush_now(weir_channel *channel)
 {
-    weir_channel_state state = weir__lifecycle_state(&channel->life);
-    if (state >= WEIR_CHANNEL_CLOSING)
+    if (weir__channel_is_closing(channel))
         return; /* what was flushed before has had its attempt, the rest fails */
-    weir__outbound_flush(&channel->outbound);
-    if (state == WEIR_CHANNEL_ACTIVE && !channel->is_leaving &&
-        !weir__outbound_is_empty(&channel->outbound))
+    weir__outbound_flush(&channel->out.queue);
+    if (weir__channel_is_running(channel) && !weir__outbound_is_empty(&channel->out.queue))
         channel->transport->flush(channel);
     else
         weir__channel_resume_output(channel);
@@ -300,9 +288,9 @@ void weir__channel_flush_now(weir_channel *channel)
 
 static __attribute__((noinline, cold)) void sending_failed(weir_channel *channel, int code)
 {
-    weir_outbound *queue = &channel->outbound;
-    channel->is_output_ended = true; /* whoever hears of it must not leave a gap */
-    bool has_lost = weir__outbound_fail(queue, channel->spare, code);
+    weir_outbound *queue = &channel->out.queue;
+    channel->out.is_ended = true; /* a handler that is notified must not leave a gap */
+    bool has_lost = weir__outbound_fail(queue, channel->out.spare, code);
     weir__channel_weigh(channel);
     weir__channel_close_now(channel, NULL);
     if (has_lost)
@@ -317,9 +305,9 @@ void weir__channel_sent(weir_channel *channel, int code)
     }
     weir__channel_note_sent(channel);
     weigh_if_needed(channel);
-    if (__builtin_expect(channel->outbound.lost < 0, 0)) {
-        int lost = channel->outbound.lost;
-        channel->outbound.lost = 0;
+    if (__builtin_expect(channel->out.queue.lost < 0, 0)) {
+        int lost = channel->out.queue.lost;
+        channel->out.queue.lost = 0;
         weir__channel_lost(channel, lost);
     }
     shut_output_when_sent(channel);
@@ -327,12 +315,12 @@ void weir__channel_sent(weir_channel *channel, int code)
 
 void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise)
 {
-    if (channel->is_output_ended) {
-        weir__promise_end(promise, channel->is_output_shut ? 0 : -EALREADY);
+    if (channel->out.is_ended) {
+        weir__promise_end(promise, channel->out.is_shut ? 0 : -EALREADY);
         return;
     }
-    channel->is_output_ended = true;
-    channel->shutdown_promise = weir_promise_retain(promise);
+    channel->out.is_ended = true;
+    channel->out.shutdown_promise = weir_promise_retain(promise);
     weir__channel_flush_now(channel);
 }
 
@@ -342,9 +330,9 @@ void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise)
  * wait to hear that it is. */
 void weir__channel_tell_writability(weir_notice *notice)
 {
-    weir_channel *channel = WEIR_CONTAINER(notice, weir_channel, writability);
-    channel->is_writability_queued = false;
-    channel->is_told_unwritable = is_unwritable(channel);
+    weir_channel *channel = WEIR_CONTAINER(notice, weir_channel, out.writability);
+    channel->out.is_writability_queued = false;
+    channel->out.is_told_unwritable = is_unwritable(channel);
     weir_visit visit;
     weir__visit_begin(&visit, weir__channel_describe, channel);
     if (!weir__channel_is_closing(channel))
@@ -355,31 +343,32 @@ void weir__channel_tell_writability(weir_notice *notice)
 
 static void queue_writability(weir_channel *channel)
 {
-    if (channel->is_writability_queued)
+    if (channel->out.is_writability_queued)
         return;
-    channel->is_writability_queued = true;
+    channel->out.is_writability_queued = true;
     weir_channel_retain(channel);
-    weir__channel_queue_notice(channel, &channel->writability);
+    weir__channel_queue_notice(channel, &channel->out.writability);
 }
 
 static bool pauses_reading(const weir_channel *channel)
 {
-    uint32_t reasons = atomic_load_explicit(&channel->unwritable, memory_order_relaxed);
-    return channel->pauses_when_unwritable && (reasons & WEIR__PAUSING) != 0 &&
+    uint32_t reasons = atomic_load_explicit(&channel->out.unwritable, memory_order_relaxed);
+    return channel->out.pauses_when_unwritable && (reasons & WEIR__PAUSES_READING) != 0 &&
            !weir__channel_is_finishing(channel);
 }
 
 void weir__channel_weigh(weir_channel *channel)
 {
-    size_t bytes = weir__outbound_bytes(&channel->outbound);
-    if (bytes > channel->high_bytes)
-        atomic_fetch_or_explicit(&channel->unwritable, WEIR__UNWRITABLE, memory_order_relaxed);
-    else if (bytes <= channel->low_bytes && is_unwritable(channel))
-        atomic_fetch_and_explicit(&channel->unwritable, ~WEIR__UNWRITABLE, memory_order_relaxed);
-    bool is_paused = channel->pauses & WEIR__PAUSE_UNWRITABLE;
-    if (is_paused || channel->pauses_when_unwritable)
-        weir__channel_set_pause(channel, WEIR__PAUSE_UNWRITABLE, pauses_reading(channel));
-    if (channel->is_told_unwritable != is_unwritable(channel))
+    size_t bytes = weir__outbound_bytes(&channel->out.queue);
+    if (bytes > channel->out.high_bytes)
+        atomic_fetch_or_explicit(&channel->out.unwritable, WEIR__ABOVE_MARK, memory_order_relaxed);
+    else if (bytes <= channel->out.low_bytes && is_unwritable(channel))
+        atomic_fetch_and_explicit(&channel->out.unwritable, ~(uint32_t)WEIR__ABOVE_MARK,
+                                  memory_order_relaxed);
+    weir_hold *hold = &channel->in.unwritable_hold;
+    if (hold->is_set || channel->out.pauses_when_unwritable)
+        weir_channel_set_read_hold(channel, hold, pauses_reading(channel));
+    if (channel->out.is_told_unwritable != is_unwritable(channel))
         queue_writability(channel);
 }
 
@@ -392,19 +381,18 @@ void weir__channel_weigh_anew(weir_channel *channel)
         queue_writability(channel);
 }
 
-int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_writable)
+int weir_channel_set_write_hold(weir_channel *channel, weir_hold *hold, bool is_set)
 {
-    if (channel == NULL || reason < 1 || reason > 31)
+    if (channel == NULL || hold == NULL)
         return -EINVAL;
-    uint32_t bit = 1u << reason, before, now;
-    if (is_writable) {
-        before = atomic_fetch_and_explicit(&channel->unwritable, ~bit, memory_order_relaxed);
-        now = before & ~bit;
-    } else {
-        before = atomic_fetch_or_explicit(&channel->unwritable, bit, memory_order_relaxed);
-        now = before | bit;
-    }
-    if (!before == !now && !(before & WEIR__PAUSING) == !(now & WEIR__PAUSING))
+    if (!change_hold(hold, is_set))
+        return 0;
+    uint32_t step = hold->needs_reads ? WEIR__HOLD_NEEDING_READS : WEIR__HOLD;
+    step = is_set ? step : -step;
+    uint32_t before = atomic_fetch_add_explicit(&channel->out.unwritable, step,
+                                                memory_order_relaxed);
+    uint32_t now = before + step;
+    if (!before == !now && !(before & WEIR__PAUSES_READING) == !(now & WEIR__PAUSES_READING))
         return 0; /* others decide */
     weir_owner owner = weir__channel_owner(channel);
     if (owner == WEIR_OWNER_ME)
@@ -418,9 +406,9 @@ int weir_channel_set_writable(weir_channel *channel, unsigned reason, bool is_wr
  * about the queue alone, and so that is what they see. */
 size_t weir__channel_pending_bytes(const weir_channel *channel)
 {
-    size_t bytes = weir__outbound_bytes(&channel->outbound);
+    size_t bytes = weir__outbound_bytes(&channel->out.queue);
     if (!weir__channel_is_mine(channel))
-        bytes += atomic_load_explicit(&channel->inbox_bytes, memory_order_relaxed);
+        bytes += atomic_load_explicit(&channel->inbox.bytes, memory_order_relaxed);
     return bytes;
 }
 
@@ -428,15 +416,15 @@ size_t weir__channel_pending_bytes(const weir_channel *channel)
  * it with the write: every `false` that a caller can see here is followed by an on_writability. */
 static bool is_inbox_full(const weir_channel *channel)
 {
-    return atomic_load_explicit(&channel->is_inbox_full, memory_order_acquire) &&
+    return atomic_load_explicit(&channel->inbox.is_full, memory_order_acquire) &&
            !weir__channel_is_mine(channel);
 }
 
 void weir__channel_inbox_emptied(weir_channel *channel)
 {
-    if (!atomic_load_explicit(&channel->is_inbox_full, memory_order_relaxed))
+    if (!atomic_load_explicit(&channel->inbox.is_full, memory_order_relaxed))
         return;
-    atomic_store_explicit(&channel->is_inbox_full, false, memory_order_release);
+    atomic_store_explicit(&channel->inbox.is_full, false, memory_order_release);
     if (!weir__channel_is_closing(channel))
         weir__channel_weigh_anew(channel);
 }
@@ -451,7 +439,7 @@ size_t weir_channel_bytes_before_unwritable(const weir_channel *channel)
 {
     if (!weir_channel_is_writable(channel))
         return 0;
-    size_t high = channel->high_bytes, bytes = weir__channel_pending_bytes(channel);
+    size_t high = channel->out.high_bytes, bytes = weir__channel_pending_bytes(channel);
     return bytes <= high ? high - bytes + 1 : 1;
 }
 
@@ -460,8 +448,8 @@ size_t weir_channel_bytes_before_writable(const weir_channel *channel)
     if (channel == NULL)
         return 0;
     size_t pending = weir__channel_pending_bytes(channel);
-    bool is_above = atomic_load_explicit(&channel->unwritable, memory_order_relaxed) &
-                        WEIR__UNWRITABLE ||
-                    pending > channel->high_bytes;
-    return is_above && pending > channel->low_bytes ? pending - channel->low_bytes : 0;
+    bool is_above = atomic_load_explicit(&channel->out.unwritable, memory_order_relaxed) &
+                        WEIR__ABOVE_MARK ||
+                    pending > channel->out.high_bytes;
+    return is_above && pending > channel->out.low_bytes ? pending - channel->out.low_bytes : 0;
 }

@@ -4,7 +4,6 @@
 
 #include "base/alloc.h"
 #include "channel/extras.h"
-#include "channel/lane.h"
 
 #include <errno.h>
 #include <string.h>
@@ -25,26 +24,21 @@ static void drain(weir_channel *channel);
 /* The baton was just taken, or is held: takes the task where the channel is. */
 static void post(weir_channel *channel)
 {
-    if (weir__channel_post(channel, &channel->inbox_task) < 0)
+    if (weir__channel_post(channel, &channel->inbox.task) < 0)
         drain(channel);
 }
 
 static void schedule(weir_channel *channel)
 {
-    if (atomic_exchange_explicit(&channel->is_inbox_posted, true, memory_order_seq_cst))
+    if (atomic_exchange_explicit(&channel->inbox.is_posted, true, memory_order_seq_cst))
         return;
     weir_channel_retain(channel);
     post(channel);
 }
 
-void weir__inbox_put(weir_channel *channel, weir_call *call)
-{
-    weir__mpsc_push_to(&channel->inbox, &call->node);
-}
-
 void weir__inbox_push(weir_channel *channel, weir_call *call)
 {
-    weir__inbox_put(channel, call);
+    weir__mpsc_push_to(&channel->inbox.head, &call->node);
     schedule(channel);
 }
 
@@ -58,56 +52,62 @@ static void miss_without_loop(weir_channel *channel, uint8_t missed)
 
 void weir__inbox_push_missed(weir_channel *channel, uint8_t missed)
 {
-    atomic_fetch_or_explicit(&channel->missed, missed, memory_order_seq_cst);
+    atomic_fetch_or_explicit(&channel->inbox.missed, missed, memory_order_seq_cst);
     if (weir__channel_loop(channel) == NULL && weir__channel_owner(channel) == WEIR_OWNER_ME)
         miss_without_loop(channel, missed);
     else
         schedule(channel);
 }
 
-static bool is_going_elsewhere(const weir_channel *channel)
+static bool is_attaching(const weir_channel *channel)
 {
-    return channel->is_going && !weir_executor_is_current(&channel->going_to->base);
+    return weir__channel_state(channel) == WEIR_LIFE_ATTACHING;
+}
+
+static bool is_for_another_loop(const weir_channel *channel)
+{
+    return is_attaching(channel) && !weir_executor_is_current(&channel->life.target->base);
 }
 
 void weir__inbox_follow(weir_channel *channel, bool is_here)
 {
     if (!is_here) {
         schedule(channel);
-    } else if (!atomic_exchange_explicit(&channel->is_inbox_posted, true, memory_order_seq_cst)) {
+    } else if (!atomic_exchange_explicit(&channel->inbox.is_posted, true, memory_order_seq_cst)) {
         weir_channel_retain(channel);
         drain(channel);
-    } else if (channel->is_going && !is_going_elsewhere(channel)) {
+    } else if (is_attaching(channel) && !is_for_another_loop(channel)) {
         weir__channel_arrive(channel); /* the calls come with the task */
     }
 }
 
 static bool has_more(weir_channel *channel)
 {
-    return atomic_load_explicit(&channel->inbox, memory_order_seq_cst) != NULL ||
-           atomic_load_explicit(&channel->missed, memory_order_seq_cst) != 0;
+    return atomic_load_explicit(&channel->inbox.head, memory_order_seq_cst) != NULL ||
+           atomic_load_explicit(&channel->inbox.missed, memory_order_seq_cst) != 0;
 }
 
 static void perform_missed_message(weir_channel *channel)
 {
     if (!weir__channel_is_closing(channel))
-        weir__channel_lost(channel, atomic_load_explicit(&channel->lost, memory_order_relaxed));
+        weir__channel_lost(channel,
+                           atomic_load_explicit(&channel->inbox.lost, memory_order_relaxed));
 }
 
 /* A caller that has lost a message of a stream and goes on must not leave a gap: the calls that it
  * has pushed since then come after this. */
 static void look_for_missed_message(weir_channel *channel)
 {
-    uint8_t missed = atomic_load_explicit(&channel->missed, memory_order_seq_cst);
+    uint8_t missed = atomic_load_explicit(&channel->inbox.missed, memory_order_seq_cst);
     if (missed & WEIR__MISSED_MESSAGE && channel->transport->is_stream)
         perform_missed_message(channel);
 }
 
 static void perform_missed(weir_channel *channel)
 {
-    uint8_t missed = atomic_exchange_explicit(&channel->missed, 0, memory_order_seq_cst);
-    if (missed == 0 && atomic_load_explicit(&channel->is_losing, memory_order_relaxed))
-        atomic_store_explicit(&channel->is_losing, false, memory_order_relaxed);
+    uint8_t missed = atomic_exchange_explicit(&channel->inbox.missed, 0, memory_order_seq_cst);
+    if (missed == 0 && atomic_load_explicit(&channel->inbox.is_losing, memory_order_relaxed))
+        atomic_store_explicit(&channel->inbox.is_losing, false, memory_order_relaxed);
     if (missed & WEIR__MISSED_WEIGH && !weir__channel_is_closing(channel))
         weir__channel_weigh_anew(channel);
     if (missed & WEIR__MISSED_PAUSE)
@@ -118,6 +118,8 @@ static void perform_missed(weir_channel *channel)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_READ });
     if (missed & WEIR__MISSED_MESSAGE)
         perform_missed_message(channel);
+    if (missed & WEIR__MISSED_OTHER)
+        weir__channel_recheck(channel);
     if (missed & WEIR__MISSED_CLOSE)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_CLOSE });
 }
@@ -126,15 +128,15 @@ static void perform_missed(weir_channel *channel)
  * with the task. True: the channel is the other loop's. False: it has been closed here. */
 static bool hand_over(weir_channel *channel)
 {
-    weir_loop *before = weir__channel_loop(channel), *loop = channel->going_to;
+    weir_loop *before = weir__channel_loop(channel), *loop = channel->life.target;
     if (before != NULL)
         weir__executor_retain(&before->base);
     weir__executor_retain(&loop->base);
     weir__channel_set_loop(channel, loop);
-    int code = weir__executor_post_always(&loop->base, &channel->inbox_task);
+    int code = weir__executor_post_always(&loop->base, &channel->inbox.task);
     if (code < 0) {
         weir__channel_set_loop(channel, before);
-        weir__channel_not_taken(channel, code);
+        weir__channel_reject(channel, code);
     }
     weir__executor_release(&loop->base);
     if (before != NULL)
@@ -148,25 +150,26 @@ static bool perform(weir_channel *channel)
 {
     size_t count;
     weir_mpsc_node *last;
-    if (channel->calls == NULL)
-        channel->calls = weir__mpsc_take_from(&channel->inbox, &last, &count);
-    while (channel->calls != NULL || channel->is_going) {
-        if (is_going_elsewhere(channel))
+    if (channel->inbox.calls == NULL)
+        channel->inbox.calls = weir__mpsc_take_from(&channel->inbox.head, &last, &count);
+    while (channel->inbox.calls != NULL || is_attaching(channel)) {
+        if (is_for_another_loop(channel))
             return false;
-        if (channel->is_going) {
+        if (is_attaching(channel)) {
             weir__channel_arrive(channel);
-            if (channel->is_news_queued)
+            if (channel->life.is_advancing)
                 return false;
             continue;
         }
         look_for_missed_message(channel);
-        weir_call *call = WEIR_CONTAINER(channel->calls, weir_call, node);
-        channel->calls = call->node.next;
-        call->run(&channel->home, call);
+        weir_call *call = WEIR_CONTAINER(channel->inbox.calls, weir_call, node);
+        channel->inbox.calls = call->node.next;
+        call->run(&channel->shared.home, call);
     }
     /* What was kept while these were performed is still in front of what comes next. */
-    channel->has_kept = channel->has_kept &&
-                        atomic_load_explicit(&channel->inbox, memory_order_seq_cst) != NULL;
+    channel->inbox.has_kept = channel->inbox.has_kept &&
+                              atomic_load_explicit(&channel->inbox.head, memory_order_seq_cst) !=
+                                  NULL;
     weir__channel_inbox_emptied(channel);
     perform_missed(channel);
     return true;
@@ -184,16 +187,16 @@ static bool perform_visited(weir_channel *channel)
 /* Gives the baton away when there is nothing left; false when there is, and it is held again. */
 static bool let_baton_go(weir_channel *channel)
 {
-    atomic_store_explicit(&channel->is_inbox_posted, false, memory_order_seq_cst);
+    atomic_store_explicit(&channel->inbox.is_posted, false, memory_order_seq_cst);
     return !has_more(channel) ||
-           atomic_exchange_explicit(&channel->is_inbox_posted, true, memory_order_seq_cst);
+           atomic_exchange_explicit(&channel->inbox.is_posted, true, memory_order_seq_cst);
 }
 
 /* The baton is held, and its reference for it. */
 static void drain(weir_channel *channel)
 {
     for (;;) {
-        if (is_going_elsewhere(channel)) {
+        if (is_for_another_loop(channel)) {
             if (hand_over(channel))
                 return;
         } else if (perform_visited(channel)) {
@@ -202,10 +205,10 @@ static void drain(weir_channel *channel)
                 return;
             }
             /* More calls came: after what else the loop has to do. */
-            if (weir__channel_post(channel, &channel->inbox_task) == 0)
+            if (weir__channel_post(channel, &channel->inbox.task) == 0)
                 return;
-        } else if (!is_going_elsewhere(channel) &&
-                   weir__channel_post(channel, &channel->inbox_task) == 0) {
+        } else if (!is_for_another_loop(channel) &&
+                   weir__channel_post(channel, &channel->inbox.task) == 0) {
             return;
         }
     }
@@ -213,7 +216,7 @@ static void drain(weir_channel *channel)
 
 int weir__inbox_run(weir_task *task)
 {
-    weir_channel *channel = WEIR_CONTAINER(task, weir_channel, inbox_task);
+    weir_channel *channel = WEIR_CONTAINER(task, weir_channel, inbox.task);
     if (weir__channel_is_mine(channel))
         drain(channel);
     else
@@ -251,7 +254,6 @@ void weir__event_copy(weir_event *to, const weir_event *from, void *room)
 
 typedef struct event_call {
     weir_call call;
-    weir_ctx *from;
     weir_event event;
     size_t weight; /* of a write, as counted in inbox_bytes */
     bool flushes;
@@ -262,86 +264,68 @@ static void run_event(weir_home *home, weir_call *call)
 {
     weir_channel *channel = weir__channel_at(home);
     event_call *self = WEIR_CONTAINER(call, event_call, call);
-    if (self->weight > 0)
-        atomic_fetch_sub_explicit(&channel->inbox_bytes, self->weight, memory_order_relaxed);
-    if (self->from == NULL)
-        weir__event_enter_from_outside(channel, &self->event);
-    else if (!weir__lane_refuses(self->from, &self->event))
-        weir__event_pass(self->from, &self->event);
+    weir__inbox_uncount(channel, self->weight);
+    weir__event_enter_from_outside(channel, &self->event);
     if (self->flushes)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_FLUSH });
     weir_promise_release(self->event.promise);
     weir__free(self);
 }
 
-/* Whether what other threads write is more than may be queued. */
-static bool is_too_much(const weir_channel *channel, const weir_event *event)
+bool weir__inbox_is_over_limit(const weir_channel *channel, const weir_event *event)
 {
-    size_t most = (size_t)weir__channel_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES);
+    size_t max = (size_t)weir__channel_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES);
     return event->kind == WEIR_OP_WRITE &&
-           atomic_load_explicit(&channel->inbox_bytes, memory_order_relaxed) > most;
+           atomic_load_explicit(&channel->inbox.bytes, memory_order_relaxed) > max;
 }
 
-/* What a handler elsewhere passes on must not follow something that was lost: the channel is being
- * closed for that. */
-static bool is_behind_a_loss(const weir_ctx *from, const weir_event *event)
+size_t weir__inbox_count(weir_channel *channel, const weir_event *event)
 {
-    return from != NULL && event->kind == WEIR_EV_READ && weir__ctx_lane(from)->is_losing;
-}
-
-static void drop_for_memory(weir_channel *channel, const weir_ctx *from, const weir_event *event)
-{
-    if (from != NULL && event->kind == WEIR_EV_READ)
-        weir__ctx_lane(from)->is_losing = true;
-    weir__event_drop(channel, event, -ENOMEM);
-}
-
-static size_t count_write(weir_channel *channel, const weir_event *event)
-{
+    if (event->kind != WEIR_OP_WRITE)
+        return 0;
     size_t weight = weir__write_weight(weir_msg_size(event->msg));
-    atomic_fetch_add_explicit(&channel->inbox_bytes, weight, memory_order_relaxed);
-    if (weir__channel_pending_bytes(channel) > channel->high_bytes)
-        atomic_store_explicit(&channel->is_inbox_full, true, memory_order_release);
+    atomic_fetch_add_explicit(&channel->inbox.bytes, weight, memory_order_relaxed);
+    if (weir__channel_pending_bytes(channel) > channel->out.high_bytes)
+        atomic_store_explicit(&channel->inbox.is_full, true, memory_order_release);
     return weight;
 }
 
-/* NULL when it cannot be carried, and then it has been dropped. */
-static weir_call *new_event_call(weir_channel *channel, weir_ctx *from, const weir_event *event,
-                                 bool flushes)
+void weir__inbox_uncount(weir_channel *channel, size_t weight)
 {
-    if (is_too_much(channel, event)) {
+    if (weight > 0)
+        atomic_fetch_sub_explicit(&channel->inbox.bytes, weight, memory_order_relaxed);
+}
+
+/* NULL when it cannot be carried, and then it has been dropped. */
+static weir_call *new_event_call(weir_channel *channel, const weir_event *event, bool flushes)
+{
+    if (weir__inbox_is_over_limit(channel, event)) {
         weir__event_drop(channel, event, WEIR_ELIMIT);
-        return NULL;
-    }
-    if (is_behind_a_loss(from, event)) {
-        weir_msg_release(event->msg);
         return NULL;
     }
     event_call *self = weir__alloc(sizeof *self + weir__event_room(event));
     if (self == NULL) {
-        if (from == NULL || !weir__lane_goes_on(from, event))
-            drop_for_memory(channel, from, event);
+        weir__event_drop(channel, event, -ENOMEM);
         return NULL;
     }
-    *self = (event_call){ .call.run = run_event, .from = from, .flushes = flushes };
+    *self = (event_call){ .call.run = run_event, .flushes = flushes };
     weir__event_copy(&self->event, event, self->room);
-    if (event->kind == WEIR_OP_WRITE)
-        self->weight = count_write(channel, event);
+    self->weight = weir__inbox_count(channel, event);
     return &self->call;
 }
 
-void weir__inbox_send(weir_channel *channel, weir_ctx *from, const weir_event *event, bool flushes)
+void weir__inbox_send(weir_channel *channel, const weir_event *event, bool flushes)
 {
-    weir_call *call = new_event_call(channel, from, event, flushes);
+    weir_call *call = new_event_call(channel, event, flushes);
     if (call != NULL)
         weir__inbox_push(channel, call);
 }
 
 void weir__inbox_keep(weir_channel *channel, const weir_event *event, bool flushes)
 {
-    weir_call *call = new_event_call(channel, NULL, event, flushes);
+    weir_call *call = new_event_call(channel, event, flushes);
     if (call == NULL)
         return;
-    weir__inbox_put(channel, call);
-    channel->has_kept = true;
+    weir__mpsc_push_to(&channel->inbox.head, &call->node);
+    channel->inbox.has_kept = true;
 }

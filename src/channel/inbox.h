@@ -20,16 +20,19 @@ enum {
 };
 void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);
 
-/* Sends an event on from a context, or from the end of the pipeline where such events begin (NULL);
- * `flushes` sends a flush after it. What is borrowed is copied; when there is no memory for that,
- * the event is dropped, as if it had failed. Any thread. */
-void weir__inbox_send(weir_channel *channel, weir_ctx *from, const weir_event *event, bool flushes);
+/* Begins an event where such events begin; `flushes` sends a flush after it. Borrowed
+ * arguments are copied; without memory for that the event is dropped, as if it had failed. Any
+ * thread. */
+void weir__inbox_send(weir_channel *channel, const weir_event *event, bool flushes);
 
 /* The same, but it waits in the inbox until the channel has a loop. By who owns the channel. */
 void weir__inbox_keep(weir_channel *channel, const weir_event *event, bool flushes);
 
-/* Puts a call in, but leaves it to the caller to follow: for who holds a lock. */
-void weir__inbox_put(weir_channel *channel, weir_call *call);
+/* The bytes of writes in the inbox: whether there are too many for another; counts those of an
+ * event, if it is a write, and returns how many; and takes them off. Any thread. */
+bool weir__inbox_is_over_limit(const weir_channel *channel, const weir_event *event);
+size_t weir__inbox_count(weir_channel *channel, const weir_event *event);
+void weir__inbox_uncount(weir_channel *channel, size_t weight);
 
 /* Sees to it that what is in the inbox, or a new loop, is noticed; `is_here`: at once, for the
  * caller is the channel's owner. */

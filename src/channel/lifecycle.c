@@ -1,88 +1,42 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of a channel. */
+/* The life of a channel, as a table. */
 #include "channel/lifecycle.h"
 
 #include <errno.h>
 
-static int move_to(weir_lifecycle *life, weir_channel_state state)
+/* The step of an event in a state: the next state, or a negative code. */
+#define TO(state) WEIR_LIFE_##state
+#define ALREADY (-EALREADY)
+#define INVALID (-EINVAL)
+#define CLOSED WEIR_ECLOSED
+#define REGISTERED WEIR_EREGISTERED
+
+static const int16_t table[WEIR_LIFE_ENDED + 1][WEIR_LIFE_EVENTS] = {
+    /* clang-format off */
+    /*               attach         arrive        detach         leave         close        stop        end */
+    [WEIR_LIFE_DETACHED] =
+                   { TO(ATTACHING), INVALID,      ALREADY,       INVALID,      TO(CLOSING), INVALID,    INVALID },
+    [WEIR_LIFE_ATTACHING] =
+                   { REGISTERED,    TO(ATTACHED), ALREADY,       INVALID,      TO(CLOSING), INVALID,    INVALID },
+    [WEIR_LIFE_ATTACHED] =
+                   { REGISTERED,    INVALID,      TO(DETACHING), INVALID,      TO(CLOSING), INVALID,    INVALID },
+    [WEIR_LIFE_DETACHING] =
+                   { REGISTERED,    INVALID,      ALREADY,       TO(DETACHED), TO(CLOSING), INVALID,    INVALID },
+    [WEIR_LIFE_CLOSING] =
+                   { CLOSED,        CLOSED,       CLOSED,        CLOSED,       ALREADY,     TO(CLOSED), INVALID },
+    [WEIR_LIFE_CLOSED] =
+                   { CLOSED,        CLOSED,       CLOSED,        CLOSED,       ALREADY,     INVALID,    TO(ENDED) },
+    [WEIR_LIFE_ENDED] =
+                   { CLOSED,        CLOSED,       CLOSED,        CLOSED,       ALREADY,     INVALID,    INVALID },
+    /* clang-format on */
+};
+
+/* The store is in one order with the count of pending adds: see pipeline_edit.c. */
+int weir__life_step(_Atomic(uint8_t) *state, weir_life_event event)
 {
-    atomic_store_explicit(&life->state, (uint8_t)state, memory_order_release);
+    int next = table[weir__life_state(state)][event];
+    if (next < 0)
+        return next;
+    atomic_store_explicit(state, (uint8_t)next, memory_order_seq_cst);
     return 0;
-}
-
-int weir__lifecycle_register(weir_lifecycle *life)
-{
-    weir_channel_state state = weir__lifecycle_state(life);
-    if (state >= WEIR_CHANNEL_CLOSING)
-        return WEIR_ECLOSED;
-    if (state != WEIR_CHANNEL_OPEN)
-        return WEIR_EREGISTERED;
-    return move_to(life, WEIR_CHANNEL_REGISTERED);
-}
-
-int weir__lifecycle_activate(weir_lifecycle *life)
-{
-    weir_channel_state state = weir__lifecycle_state(life);
-    if (state >= WEIR_CHANNEL_CLOSING)
-        return WEIR_ECLOSED;
-    if (state != WEIR_CHANNEL_REGISTERED)
-        return state == WEIR_CHANNEL_ACTIVE ? -EALREADY : -EINVAL;
-    return move_to(life, WEIR_CHANNEL_ACTIVE);
-}
-
-int weir__lifecycle_deregister(weir_lifecycle *life)
-{
-    weir_channel_state state = weir__lifecycle_state(life);
-    if (state >= WEIR_CHANNEL_CLOSING)
-        return WEIR_ECLOSED;
-    if (state == WEIR_CHANNEL_OPEN)
-        return -EALREADY;
-    life->was_active = life->is_told_active;
-    return move_to(life, WEIR_CHANNEL_OPEN);
-}
-
-int weir__lifecycle_begin_close(weir_lifecycle *life)
-{
-    if (weir__lifecycle_state(life) >= WEIR_CHANNEL_CLOSING)
-        return -EALREADY;
-    return move_to(life, WEIR_CHANNEL_CLOSING);
-}
-
-int weir__lifecycle_closed(weir_lifecycle *life)
-{
-    if (weir__lifecycle_state(life) != WEIR_CHANNEL_CLOSING)
-        return -EINVAL;
-    return move_to(life, WEIR_CHANNEL_CLOSED);
-}
-
-weir_news weir__lifecycle_news(weir_lifecycle *life)
-{
-    weir_channel_state state = weir__lifecycle_state(life);
-    bool is_on_loop = state == WEIR_CHANNEL_REGISTERED || state == WEIR_CHANNEL_ACTIVE;
-    bool is_closed = state >= WEIR_CHANNEL_CLOSED;
-    if (is_on_loop && !life->is_told_registered) {
-        life->is_told_registered = true;
-        return WEIR_NEWS_REGISTERED;
-    }
-    if (state == WEIR_CHANNEL_ACTIVE && life->was_active) {
-        life->was_active = false;
-        return WEIR_NEWS_AGAIN;
-    }
-    if (state == WEIR_CHANNEL_ACTIVE && !life->is_told_active) {
-        life->is_told_active = true;
-        return WEIR_NEWS_ACTIVE;
-    }
-    if (is_closed && life->is_told_active) {
-        life->is_told_active = false;
-        return WEIR_NEWS_INACTIVE;
-    }
-    if ((is_closed || state == WEIR_CHANNEL_OPEN) && life->is_told_registered) {
-        life->is_told_registered = false;
-        return WEIR_NEWS_UNREGISTERED;
-    }
-    if (state == WEIR_CHANNEL_CLOSED) {
-        move_to(life, WEIR_CHANNEL_UNREGISTERED);
-        return WEIR_NEWS_OVER;
-    }
-    return WEIR_NEWS_NONE;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of a channel: which state follows which, and what has to be told of it. */
+/* The life of a channel: its states, and which event leads from which to which. */
 #ifndef WEIR_CHANNEL_LIFECYCLE_H
 #define WEIR_CHANNEL_LIFECYCLE_H
 
@@ -8,51 +8,44 @@
 #include <stdatomic.h>
 
 /*
- *   OPEN --register--> REGISTERED --activate--> ACTIVE
- *    ^ |                   |   |                 |  |
- *    | '------.    .-------'   '---. .-----------'  |
- *    |        |    |     deregister| |              |
- *    '--------|----|---------------'-'              |
- *             v    v                                v
- *            CLOSING <------------- close ----------'
- *               |
- *             closed, and nothing is under way any more
- *               v
- *            CLOSED --everything told--> UNREGISTERED
+ *     DETACHED --attach--> ATTACHING --arrive--> ATTACHED --detach--> DETACHING
+ *      ^   |                   |                     |                  |  |
+ *      '---|-------------------|---------------------|----- leave ------'  |
+ *          '-------------------'--------- close -----'---------------------'
+ *                                           v
+ *                                        CLOSING --stop--> CLOSED --end--> ENDED
  *
- * A state changes at once, handlers are told later: what was told of, and what is, differ for a
- * while, and weir__lifecycle_news says what to tell next.
+ * The table in lifecycle.c has every pair. attach.c and close.c have the work of each
+ * state; weir__channel_advance takes the steps that need no event.
  */
-typedef struct weir_lifecycle {
-    _Atomic(uint8_t) state; /* weir_channel_state; only the owner writes it, any thread reads */
-    bool is_told_registered;
-    bool is_told_active;
-    bool was_active; /* it has been, before it was deregistered */
-} weir_lifecycle;
+typedef enum weir_life_state {
+    WEIR_LIFE_DETACHED,  /* on no loop: the first state, and between two loops */
+    WEIR_LIFE_ATTACHING, /* on its way to a loop, with its inbox */
+    WEIR_LIFE_ATTACHED,  /* on a loop, whose backend knows it */
+    WEIR_LIFE_DETACHING, /* leaves its loop once nothing is in flight */
+    WEIR_LIFE_CLOSING,   /* waits for operations in flight */
+    WEIR_LIFE_CLOSED,    /* the transport is closed; handlers are notified of that */
+    WEIR_LIFE_ENDED,     /* the handlers are removed */
+} weir_life_state;
 
-typedef enum weir_news {
-    WEIR_NEWS_NONE,
-    WEIR_NEWS_REGISTERED,
-    WEIR_NEWS_ACTIVE,
-    WEIR_NEWS_AGAIN, /* on another loop, and still active: nothing to tell, but reading goes on */
-    WEIR_NEWS_INACTIVE,
-    WEIR_NEWS_UNREGISTERED,
-    WEIR_NEWS_OVER, /* the channel is closed, and everything has been told */
-} weir_news;
+typedef enum weir_life_event {
+    WEIR_LIFE_ATTACH, /* a loop was chosen */
+    WEIR_LIFE_ARRIVE, /* that loop has taken it */
+    WEIR_LIFE_DETACH, /* deregistration begins */
+    WEIR_LIFE_LEAVE,  /* nothing is in flight */
+    WEIR_LIFE_CLOSE,  /* closing begins */
+    WEIR_LIFE_STOP,   /* nothing is in flight */
+    WEIR_LIFE_END,    /* every event was fired */
+    WEIR_LIFE_EVENTS,
+} weir_life_event;
 
-static inline weir_channel_state weir__lifecycle_state(const weir_lifecycle *life)
+static inline weir_life_state weir__life_state(const _Atomic(uint8_t) *state)
 {
-    return (weir_channel_state)atomic_load_explicit(&life->state, memory_order_acquire);
+    return (weir_life_state)atomic_load_explicit(state, memory_order_acquire);
 }
 
-/* The steps: 0, or the code that says why not. */
-int weir__lifecycle_register(weir_lifecycle *life);
-int weir__lifecycle_activate(weir_lifecycle *life);
-int weir__lifecycle_deregister(weir_lifecycle *life);
-int weir__lifecycle_begin_close(weir_lifecycle *life);
-int weir__lifecycle_closed(weir_lifecycle *life);
-
-/* What to tell now, and it counts as told. */
-weir_news weir__lifecycle_news(weir_lifecycle *life);
+/* Takes the step: 0, or the code that says why it cannot be taken, and the state stays. By the
+ * owner of the channel. */
+int weir__life_step(_Atomic(uint8_t) *state, weir_life_event event);
 
 #endif

@@ -30,10 +30,10 @@ static int check(weir_option option, int64_t value, weir_error *error)
 static int apply_mark(weir_channel *channel, weir_option option, int64_t value, weir_error *error)
 {
     bool is_low = option == WEIR_OPTION_WRITE_LOW_BYTES;
-    if (is_low ? value > channel->high_bytes : value < channel->low_bytes)
+    if (is_low ? value > channel->out.high_bytes : value < channel->out.low_bytes)
         return refuse(error, -EINVAL, option, value,
                       is_low ? "above write_high_bytes" : "below write_low_bytes");
-    *(is_low ? &channel->low_bytes : &channel->high_bytes) = (uint32_t)value;
+    *(is_low ? &channel->out.low_bytes : &channel->out.high_bytes) = (uint32_t)value;
     weir__channel_weigh(channel);
     return 0;
 }
@@ -65,10 +65,10 @@ static int apply(weir_channel *channel, weir_option option, int64_t value, weir_
         weir__channel_set_auto_read(channel, value != 0);
         return 0;
     case WEIR_OPTION_ALLOW_HALF_CLOSURE:
-        channel->allows_half_closure = value != 0;
+        channel->in.allows_half_closure = value != 0;
         return 0;
     case WEIR_OPTION_PAUSE_WHEN_UNWRITABLE:
-        channel->pauses_when_unwritable = value != 0;
+        channel->out.pauses_when_unwritable = value != 0;
         weir__channel_weigh(channel);
         return 0;
     case WEIR_OPTION_WRITE_LOW_BYTES:
@@ -90,8 +90,8 @@ static int apply_marks(weir_channel *channel, size_t low_bytes, size_t high_byte
 {
     if (weir__channel_is_closing(channel))
         return WEIR_ECLOSED;
-    channel->low_bytes = (uint32_t)low_bytes;
-    channel->high_bytes = (uint32_t)high_bytes;
+    channel->out.low_bytes = (uint32_t)low_bytes;
+    channel->out.high_bytes = (uint32_t)high_bytes;
     weir__channel_weigh(channel);
     return 0;
 }
@@ -220,8 +220,8 @@ static int64_t child_mark(const weir_channel_extras *extras, weir_option option,
 /* Both water marks at once, whichever is set: one after the other there may be no right order. */
 static int inherit_marks(weir_channel *child, const weir_channel_extras *extras)
 {
-    int64_t low = child_mark(extras, WEIR_OPTION_WRITE_LOW_BYTES, child->low_bytes);
-    int64_t high = child_mark(extras, WEIR_OPTION_WRITE_HIGH_BYTES, child->high_bytes);
+    int64_t low = child_mark(extras, WEIR_OPTION_WRITE_LOW_BYTES, child->out.low_bytes);
+    int64_t high = child_mark(extras, WEIR_OPTION_WRITE_HIGH_BYTES, child->out.high_bytes);
     return weir_channel_set_water_marks(child, (size_t)(low < high ? low : high), (size_t)high);
 }
 
@@ -231,7 +231,7 @@ int weir__channel_inherit(weir_channel *child)
         return 0;
     const weir_channel_extras *extras = weir__channel_extras(child->parent);
     int code = extras != NULL ? inherit_marks(child, extras) : 0;
-    child->pauses_when_unwritable = true; /* unless it is told otherwise */
+    child->out.pauses_when_unwritable = true; /* unless the option says otherwise */
     for (size_t i = 0; extras != NULL && code == 0 && i < extras->child_option_count; i++) {
         weir_option option = extras->child_options[i].option;
         if (option != WEIR_OPTION_WRITE_LOW_BYTES && option != WEIR_OPTION_WRITE_HIGH_BYTES)
@@ -252,19 +252,19 @@ int weir_channel_get_option(const weir_channel *channel, weir_option option, int
                    : -ENOPROTOOPT;
     switch (option) {
     case WEIR_OPTION_AUTO_READ:
-        *value = channel->is_auto_read;
+        *value = channel->in.is_auto_read;
         break;
     case WEIR_OPTION_ALLOW_HALF_CLOSURE:
-        *value = channel->allows_half_closure;
+        *value = channel->in.allows_half_closure;
         break;
     case WEIR_OPTION_PAUSE_WHEN_UNWRITABLE:
-        *value = channel->pauses_when_unwritable;
+        *value = channel->out.pauses_when_unwritable;
         break;
     case WEIR_OPTION_WRITE_LOW_BYTES:
-        *value = channel->low_bytes;
+        *value = channel->out.low_bytes;
         break;
     case WEIR_OPTION_WRITE_HIGH_BYTES:
-        *value = channel->high_bytes;
+        *value = channel->out.high_bytes;
         break;
     default:
         *value = weir__channel_option(channel, option);

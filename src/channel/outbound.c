@@ -107,47 +107,53 @@ weir_msg *weir__outbound_at(weir_outbound *queue, weir_spare *spare, unsigned n)
     return NULL;
 }
 
-/* Whether all of what is left of it can still be sent; else whoever wrote it has taken bytes out of
- * it. */
-static bool is_whole(const weir_write *entry)
+/* The bytes of a buffer that are left to send, in at most `max` pieces. WEIR_EBOUNDS if its writer
+ * has taken bytes out of it since. */
+static inline int pieces_of(const weir_write *entry, struct iovec *pieces, int max)
 {
     const weir_buf *buf = (const weir_buf *)entry->msg;
-    return entry->msg->type != &weir_buf_type || weir_buf_readable(buf) >= entry->size;
+    size_t at = buf->reader + entry->sent, left = entry->size - entry->sent;
+    if (at + left > buf->writer)
+        return WEIR_EBOUNDS;
+    if (left == 0 || max == 0)
+        return 0;
+    if (buf->flags & WEIR__BUF_COMPOSITE)
+        return weir_buf_iovec(buf, at, left, pieces, max, NULL);
+    *pieces = (struct iovec){ buf->data + at, left };
+    return 1;
 }
 
-/* Fails what cannot be sent any more, from the front. WEIR_EBOUNDS for one that leaves a gap: it
- * stays, and nothing after it may be sent. */
-static int drop_broken(weir_outbound *queue, weir_spare *spare)
+/* The same for the first entry, which is begun; those before it that cannot be sent have failed,
+ * unless that leaves a gap: then nothing after it may be sent. */
+static int pieces_of_first(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max)
 {
-    while (weir__outbound_current(queue, spare) != NULL && !is_whole(queue->first)) {
-        if (weir__promise_leaves_gap(queue->first->promise))
-            return WEIR_EBOUNDS;
-        weir__outbound_remove(queue, spare, WEIR_EBOUNDS);
+    weir_msg *msg;
+    while ((msg = weir__outbound_current(queue, spare)) != NULL && msg->type == &weir_buf_type) {
+        int count = pieces_of(queue->first, pieces, max);
+        if (count >= 0 || weir__promise_leaves_gap(queue->first->promise))
+            return count;
+        weir__outbound_remove(queue, spare, count);
     }
     return 0;
 }
 
 int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max)
 {
-    int count = drop_broken(queue, spare);
-    if (count < 0 || !weir__outbound_has_flushed(queue))
+    int count = pieces_of_first(queue, spare, pieces, max);
+    weir_write *before = queue->first;
+    if (count < 0 || !weir__outbound_has_flushed(queue) || before->msg->type != &weir_buf_type)
         return count;
-    weir_write *before = NULL, *entry = queue->first;
-    while (entry != queue->unflushed && count < max && entry->msg->type == &weir_buf_type) {
-        if (before != NULL && !begin_entry(entry)) {
+    while (before->next != queue->unflushed && count < max &&
+           before->next->msg->type == &weir_buf_type) {
+        if (!begin_entry(before->next)) {
             drop_behind(queue, spare, before);
-            entry = before->next;
             continue;
         }
-        const weir_buf *buf = (const weir_buf *)entry->msg;
-        size_t left = entry->size - entry->sent;
-        size_t at = weir_buf_reader(buf) + entry->sent;
-        int added = left > 0 ? weir_buf_iovec(buf, at, left, pieces + count, max - count, NULL) : 0;
+        int added = pieces_of(before->next, pieces + count, max - count);
         if (added < 0)
             break; /* it is broken, but what is before it still goes */
         count += added;
-        before = entry;
-        entry = entry->next;
+        before = before->next;
     }
     return count;
 }

@@ -14,7 +14,7 @@ void weir_ctx_write_piece(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
                weir_future_is_done(weir_promise_future(promise))) {
         weir_ctx_write(ctx, msg, NULL);
     } else {
-        weir__promise_guard(promise, &ctx->channel->home);
+        weir__promise_guard(promise, &ctx->channel->shared.home);
         weir_ctx_write(ctx, msg, promise);
     }
 }

@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Pipelines: the list of contexts, and what can be seen of it. */
+/* Pipelines: the list of contexts, and looking at it. */
 #include "channel/pipeline.h"
 
 #include "base/assert.h"
 #include "channel/channel.h"
-#include "channel/lane.h"
+#include "channel/offload.h"
+#include "exec/manual.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-/*
- * The list is changed by the loop alone, under the channel's lock, so that the loop reads it
- * without one and others with it. Whether a handler can be found (`is_listed`) changes in the call
- * that adds or removes it, on any thread: a name is taken or free when the call returns, and who
- * loses a race is told. What another thread adds waits in `arriving` until the loop links it.
- */
 
 static weir_channel *channel_of(const weir_pipeline *pipeline)
 {
@@ -28,13 +22,12 @@ void weir__pipeline_init(weir_pipeline *pipeline, weir_channel *channel)
     weir__ctx_init_end(&pipeline->tail, channel, &weir__tail_type);
     pipeline->head.next = &pipeline->tail;
     pipeline->tail.prev = &pipeline->head;
-    pipeline->arriving = NULL;
 }
 
+/* `added` may add and remove; the `added` of what it adds runs at once, and removed contexts stay
+ * linked. */
 void weir__pipeline_call_added(weir_pipeline *pipeline)
 {
-    /* `added` may add and remove; what it adds is told at once, and removed contexts stay linked.
-     */
     for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
         if (ctx->state == WEIR_CTX_UNWANTED)
             weir__ctx_remove(ctx);
@@ -48,45 +41,29 @@ void weir__pipeline_link(weir_ctx *prev, weir_ctx *ctx)
     ctx->prev = prev;
     ctx->next = prev->next;
     /* An event that has passed the next one has passed this place. */
-    if (atomic_load_explicit(&ctx->next->eof, memory_order_relaxed) & WEIR__EOF_PASSED)
-        atomic_store_explicit(&ctx->eof, WEIR__EOF_PASSED | WEIR__EOF_RECEIVED,
-                              memory_order_relaxed);
+    if (atomic_load_explicit(&ctx->next->has_eof, memory_order_relaxed)) {
+        weir__event_note_eof(ctx);
+        weir__event_note_eof(weir__ctx_handler(ctx));
+    }
     ctx->next->prev = ctx;
     atomic_signal_fence(memory_order_release); /* for a signal handler that walks the list */
     prev->next = ctx;
 }
 
-bool weir__pipeline_forget_arriving(weir_pipeline *pipeline, const weir_ctx *ctx)
-{
-    weir_ctx **at = &pipeline->arriving;
-    while (*at != NULL && *at != ctx)
-        at = &(*at)->next;
-    if (*at == NULL)
-        return false;
-    *at = ctx->next;
-    return true;
-}
-
-/* Links the handlers whose adds are still in the inbox, so that they are removed with the others;
- * run_change finds them gone. The channel is closed: no further add is accepted. Under the lock. */
-static void link_arriving(weir_pipeline *pipeline)
-{
-    while (pipeline->arriving != NULL) {
-        weir_ctx *ctx = pipeline->arriving;
-        pipeline->arriving = ctx->next;
-        weir__pipeline_link(pipeline->tail.prev, ctx);
-    }
-}
-
 void weir__pipeline_remove_all(weir_pipeline *pipeline)
 {
-    weir__channel_lock(channel_of(pipeline));
-    link_arriving(pipeline);
-    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next)
-        ctx->is_listed = false;
-    weir__channel_unlock(channel_of(pipeline));
     for (weir_ctx *ctx = pipeline->tail.prev; ctx != &pipeline->head; ctx = ctx->prev)
         weir__ctx_remove(ctx);
+}
+
+void weir__pipeline_reject_reads(weir_pipeline *pipeline)
+{
+    pipeline->rejects_reads = true;
+    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
+        ctx->mask &= ~(1u << WEIR_EV_READ);
+        if (weir__ctx_offload(ctx) != NULL)
+            weir__offload_reject_reads(weir__ctx_offload(ctx));
+    }
 }
 
 void weir__pipeline_deinit(weir_pipeline *pipeline)
@@ -97,36 +74,32 @@ void weir__pipeline_deinit(weir_pipeline *pipeline)
     }
 }
 
-/* Finding, under the lock ---------------------------------------------------------------------- */
+/* Finding -------------------------------------------------------------------------------------- */
 
-static bool has_name(const weir_ctx *ctx, const char *name)
+/* Of a channel that has ended all handlers are being removed. */
+static bool is_visible(const weir_ctx *ctx)
 {
-    return ctx->is_listed && strcmp(weir__ctx_name(ctx), name) == 0;
+    return weir__channel_state(ctx->channel) != WEIR_LIFE_ENDED && ctx->state != WEIR_CTX_REMOVED &&
+           ctx->state != WEIR_CTX_UNWANTED && !ctx->is_replaced;
 }
 
-weir_ctx *weir__pipeline_find_linked(const weir_pipeline *pipeline, const char *name)
+/* The first visible one from here on; the tail: there is none. */
+static weir_ctx *visible_from(weir_ctx *ctx)
 {
-    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
-        if (has_name(ctx, name))
-            return ctx;
-    }
-    return NULL;
+    while (ctx->next != NULL && !is_visible(ctx))
+        ctx = ctx->next;
+    return ctx;
 }
+
+#define EACH_VISIBLE(ctx, pipeline)                                                                \
+    for (weir_ctx *ctx = visible_from((pipeline)->head.next); ctx != &(pipeline)->tail;            \
+         ctx = visible_from(ctx->next))
 
 weir_ctx *weir__pipeline_find(const weir_pipeline *pipeline, const char *name)
 {
-    weir_ctx *found = name != NULL ? weir__pipeline_find_linked(pipeline, name) : NULL;
-    for (weir_ctx *ctx = pipeline->arriving; name != NULL && found == NULL && ctx != NULL;
-         ctx = ctx->next)
-        found = has_name(ctx, name) ? ctx : NULL;
-    return found;
-}
-
-/* The n-th that is listed and of the type (NULL: any), NULL behind the last; counts them. */
-static weir_ctx *walk(const weir_pipeline *pipeline, const weir_handler_type *type, size_t *n)
-{
-    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
-        if (ctx->is_listed && (type == NULL || ctx->type == type) && (*n)-- == 0)
+    EACH_VISIBLE(ctx, pipeline)
+    {
+        if (strcmp(weir__ctx_name(ctx), name) == 0)
             return ctx;
     }
     return NULL;
@@ -134,18 +107,19 @@ static weir_ctx *walk(const weir_pipeline *pipeline, const weir_handler_type *ty
 
 weir_ctx *weir__pipeline_find_type(const weir_pipeline *pipeline, const weir_handler_type *type)
 {
-    size_t n = 0;
-    weir_ctx *found = walk(pipeline, type, &n);
-    for (weir_ctx *ctx = pipeline->arriving; found == NULL && ctx != NULL; ctx = ctx->next)
-        found = ctx->is_listed && ctx->type == type ? ctx : NULL;
-    return found;
+    EACH_VISIBLE(ctx, pipeline)
+    {
+        if (weir__ctx_type(ctx) == type)
+            return ctx;
+    }
+    return NULL;
 }
 
-/* In the list; a handler that was removed stays in it as long as another may refer to it. */
-weir_ctx *weir__pipeline_find_serial(weir_pipeline *pipeline, uint32_t serial, bool may_be_removed)
+weir_ctx *weir__pipeline_find_number(const weir_pipeline *pipeline, uint32_t number)
 {
-    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
-        if (ctx->serial == serial && (may_be_removed || ctx->state != WEIR_CTX_REMOVED))
+    EACH_VISIBLE(ctx, pipeline)
+    {
+        if (ctx->number == number)
             return ctx;
     }
     return NULL;
@@ -153,63 +127,66 @@ weir_ctx *weir__pipeline_find_serial(weir_pipeline *pipeline, uint32_t serial, b
 
 /* Looking -------------------------------------------------------------------------------------- */
 
+/* Also on the thread that steps a manual loop: nothing runs between its steps. */
+static bool may_look(const weir_channel *channel)
+{
+    const weir_loop *loop = weir__channel_loop(channel);
+    return weir__channel_is_mine(channel) || weir__manual_is_mine(loop->base.group);
+}
+
+static int check(const weir_pipeline *pipeline)
+{
+    if (pipeline == NULL)
+        return -EINVAL;
+    return may_look(channel_of(pipeline)) ? 0 : -EPERM;
+}
+
 static int describe(const weir_ctx *ctx, weir_handler_info *info)
 {
     if (ctx == NULL)
         return WEIR_ENOTFOUND;
     if (info == NULL)
         return 0;
-    weir_loop *loop = weir__channel_loop(ctx->channel);
-    *info = (weir_handler_info){ .type = ctx->type, .arg = weir__ctx_member(ctx)->arg };
-    if (ctx->is_elsewhere)
-        info->executor = weir__ctx_lane(ctx)->executor;
-    else
-        info->executor = loop != NULL ? &loop->base : NULL;
+    *info = (weir_handler_info){ .type = weir__ctx_type(ctx), .arg = weir__ctx_member(ctx)->arg };
+    info->executor = weir_ctx_executor(weir__ctx_handler(ctx));
     snprintf(info->name, sizeof info->name, "%s", weir__ctx_name(ctx));
     return 0;
 }
 
 int weir_pipeline_find(const weir_pipeline *pipeline, const char *name, weir_handler_info *info)
 {
-    if (pipeline == NULL || name == NULL)
-        return -EINVAL;
-    weir__channel_lock(channel_of(pipeline));
-    int code = describe(weir__pipeline_find(pipeline, name), info);
-    weir__channel_unlock(channel_of(pipeline));
-    return code;
+    int code = name != NULL ? check(pipeline) : -EINVAL;
+    return code == 0 ? describe(weir__pipeline_find(pipeline, name), info) : code;
 }
 
 int weir_pipeline_find_type(const weir_pipeline *pipeline, const weir_handler_type *type,
                             weir_handler_info *info)
 {
-    size_t n = 0;
-    if (pipeline == NULL || type == NULL)
-        return -EINVAL;
-    weir__channel_lock(channel_of(pipeline));
-    int code = describe(walk(pipeline, type, &n), info);
-    weir__channel_unlock(channel_of(pipeline));
-    return code;
+    int code = type != NULL ? check(pipeline) : -EINVAL;
+    return code == 0 ? describe(weir__pipeline_find_type(pipeline, type), info) : code;
 }
 
 int weir_pipeline_at(const weir_pipeline *pipeline, size_t index, weir_handler_info *info)
 {
-    if (pipeline == NULL)
-        return -EINVAL;
-    weir__channel_lock(channel_of(pipeline));
-    int code = describe(walk(pipeline, NULL, &index), info);
-    weir__channel_unlock(channel_of(pipeline));
-    return code;
+    int code = check(pipeline);
+    if (code < 0)
+        return code;
+    EACH_VISIBLE(ctx, pipeline)
+    {
+        if (index-- == 0)
+            return describe(ctx, info);
+    }
+    return WEIR_ENOTFOUND;
 }
 
 size_t weir_pipeline_count(const weir_pipeline *pipeline)
 {
-    size_t n = SIZE_MAX;
-    if (pipeline == NULL)
+    size_t count = 0;
+    if (check(pipeline) < 0)
         return 0;
-    weir__channel_lock(channel_of(pipeline));
-    walk(pipeline, NULL, &n);
-    weir__channel_unlock(channel_of(pipeline));
-    return SIZE_MAX - n;
+    EACH_VISIBLE(ctx, pipeline)
+    count++;
+    return count;
 }
 
 size_t weir_pipeline_names(const weir_pipeline *pipeline, char *to, size_t size)
@@ -217,18 +194,14 @@ size_t weir_pipeline_names(const weir_pipeline *pipeline, char *to, size_t size)
     size_t length = 0;
     if (size > 0)
         *to = '\0';
-    if (pipeline == NULL)
+    if (check(pipeline) < 0)
         return 0;
-    weir__channel_lock(channel_of(pipeline));
-    for (weir_ctx *ctx = pipeline->head.next; ctx != &pipeline->tail; ctx = ctx->next) {
+    EACH_VISIBLE(ctx, pipeline)
+    {
         size_t left = length < size ? size - length : 0;
-        const char *comma = length > 0 ? ", " : "";
-        if (!ctx->is_listed)
-            continue;
-        char *at = left > 0 ? to + length : NULL;
-        length += (size_t)snprintf(at, left, "%s%s", comma, weir__ctx_name(ctx));
+        length += (size_t)snprintf(left > 0 ? to + length : NULL, left, "%s%s",
+                                   length > 0 ? ", " : "", weir__ctx_name(ctx));
     }
-    weir__channel_unlock(channel_of(pipeline));
     return length;
 }
 
@@ -236,11 +209,9 @@ weir_ctx *weir_pipeline_ctx(weir_pipeline *pipeline, const char *name)
 {
     if (pipeline == NULL || name == NULL)
         return NULL;
-    WEIR_ASSERT(weir__channel_is_mine(channel_of(pipeline)));
-    weir__channel_lock(channel_of(pipeline));
-    weir_ctx *ctx = weir__pipeline_find_linked(pipeline, name);
-    weir__channel_unlock(channel_of(pipeline));
-    return ctx;
+    WEIR_ASSERT(may_look(channel_of(pipeline)));
+    weir_ctx *ctx = weir__pipeline_find(pipeline, name);
+    return ctx != NULL ? weir__ctx_handler(ctx) : NULL;
 }
 
 weir_channel *weir_pipeline_channel(weir_pipeline *pipeline)

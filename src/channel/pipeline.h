@@ -8,9 +8,11 @@
 
 #include <weir/pipeline.h>
 
+/* Belongs to the channel's loop; before the first, to the thread that makes the channel. */
 struct weir_pipeline {
     weir_ctx head, tail;
-    weir_ctx *arriving; /* named already, but not in the list yet: under the lock */
+    uint32_t next_number; /* of a handler */
+    bool rejects_reads;   /* no handler gets on_read: see weir__pipeline_reject_reads */
 };
 
 void weir__pipeline_init(weir_pipeline *pipeline, weir_channel *channel);
@@ -18,29 +20,25 @@ void weir__pipeline_init(weir_pipeline *pipeline, weir_channel *channel);
 /* The channel was registered: calls every `added` that waited for it. */
 void weir__pipeline_call_added(weir_pipeline *pipeline);
 
-/* Links a context after `prev`. On the loop, under the lock. */
+/* Links a context after `prev`. */
 void weir__pipeline_link(weir_ctx *prev, weir_ctx *ctx);
 
-/* Takes a context off the list of pending adds; false if it is not on it. Under the lock. */
-bool weir__pipeline_forget_arriving(weir_pipeline *pipeline, const weir_ctx *ctx);
-
-/* Removes all handlers, from the tail to the head, pending adds included. */
+/* Removes all handlers, from the tail to the head. */
 void weir__pipeline_remove_all(weir_pipeline *pipeline);
 
-/* Frees what is left, when the channel goes. */
+/* From now on every message goes to the tail, which discards it: the channel is being closed. */
+void weir__pipeline_reject_reads(weir_pipeline *pipeline);
+
+/* Frees the contexts that are left, when the channel goes. */
 void weir__pipeline_deinit(weir_pipeline *pipeline);
 
-/* By name: among those that are linked, or also those on their way; NULL. Under the lock. */
-weir_ctx *weir__pipeline_find_type(const weir_pipeline *pipeline, const weir_handler_type *type);
-weir_ctx *weir__pipeline_find_linked(const weir_pipeline *pipeline, const char *name);
+/* The context of a handler that is neither removed nor being replaced; NULL: there is none. */
 weir_ctx *weir__pipeline_find(const weir_pipeline *pipeline, const char *name);
+weir_ctx *weir__pipeline_find_type(const weir_pipeline *pipeline, const weir_handler_type *type);
+weir_ctx *weir__pipeline_find_number(const weir_pipeline *pipeline, uint32_t number);
 
-/* The linked one with a serial, NULL when it went in the meantime; one that was removed stays
- * linked as long as another may refer to it. On the loop, or under the lock. */
-weir_ctx *weir__pipeline_find_serial(weir_pipeline *pipeline, uint32_t serial, bool may_be_removed);
-
-/* weir_pipeline_add, and which serial the handler has got. */
-int weir__pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config, uint32_t *serial,
+/* weir_pipeline_add on the loop, and which number the handler has got. */
+int weir__pipeline_add(weir_pipeline *pipeline, const weir_handler_config *config, uint32_t *number,
                        weir_error *error);
 
 /* The first or last context: ordinary handlers of weir's own, see ends.c. */

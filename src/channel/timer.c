@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "channel/extras.h"
-#include "channel/lane.h"
+#include "channel/offload.h"
 #include "exec/executor.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@ enum {
 
 static weir_list *list_of(weir_ctx *ctx)
 {
-    if (ctx->is_elsewhere)
-        return &weir__ctx_lane(ctx)->timers;
+    if (ctx->is_offloaded)
+        return &weir__handler_offload(ctx)->timers;
     weir_channel_extras *extras = weir__channel_extras(ctx->channel);
     return extras != NULL ? &extras->timers : NULL;
 }
@@ -36,7 +36,7 @@ static int fire(weir_timer *base)
     take_out(timer);
     /* A channel is freed at the end of the turn. */
     weir_visit visit;
-    if (ctx->is_elsewhere)
+    if (ctx->is_offloaded)
         weir__visit_begin(&visit, weir__ctx_describe, ctx);
     else
         weir__visit_begin(&visit, weir__channel_describe, ctx->channel);
@@ -70,11 +70,10 @@ int weir_ctx_schedule(weir_ctx *ctx, weir_ctx_timer *timer, int64_t delay_ns)
         timer->left_ns = delay_ns;
         return 0;
     }
-    if (!ctx->is_elsewhere && weir__channel_need_extras(ctx->channel) == NULL)
+    if (!ctx->is_offloaded && weir__channel_need_extras(ctx->channel) == NULL)
         return -ENOMEM;
     /* Between two loops it waits for the next. */
-    bool is_stopped = !ctx->is_elsewhere &&
-                      weir__lifecycle_state(&ctx->channel->life) == WEIR_CHANNEL_OPEN;
+    bool is_stopped = !ctx->is_offloaded && weir__channel_state(ctx->channel) < WEIR_LIFE_ATTACHED;
     int code = is_stopped ? 0 : start(ctx, timer, delay_ns);
     if (code < 0)
         return code;

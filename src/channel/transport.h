@@ -44,7 +44,7 @@ typedef struct weir_transport {
     /* Everything is sent: tells the other side that no more comes. NULL: it cannot do that. */
     void (*shutdown)(weir_channel *channel, weir_promise *promise);
 
-    /* Ends what is under way: true when nothing is, else weir__channel_quiet is called when that
+    /* Ends what is under way: true when nothing is, else weir__channel_quiesced is called when that
      * has happened. May be called again, before and after that. Without `is_closing` the channel
      * only moves: bytes on their way must get there, or stay in the queue. */
     bool (*quiesce)(weir_channel *channel, bool is_closing);
@@ -97,7 +97,7 @@ void weir__channel_sent(weir_channel *channel, int code);
 /* A message without a promise could not be sent; for datagrams, which fail one by one. */
 void weir__channel_lost(weir_channel *channel, int code);
 
-/* Nothing is under way any more, after quiesce. */
-void weir__channel_quiet(weir_channel *channel);
+/* Nothing is in flight any more, after quiesce. */
+void weir__channel_quiesced(weir_channel *channel);
 
 #endif

@@ -260,22 +260,17 @@ static void end_inside(weir_ctx *ctx, int code, const char *what)
                       length);
 }
 
-/* Also the rest of one that is skipped would be taken from what follows. */
-static void refuse_to_switch(weir_ctx *ctx, weir_aggregator *self)
+/* Also the rest of a message that is skipped. */
+size_t weir_aggregator_held(const weir_ctx *ctx)
 {
-    if (self->is_over || (self->start == NULL && !self->is_skipping))
-        return;
-    self->is_over = true;
-    drop(self);
-    weir_ctx_refuse_switch(ctx, "the begin of a message");
+    const weir_aggregator *self = weir_ctx_state(ctx);
+    return !self->is_over && (self->start != NULL || self->is_skipping);
 }
 
 void weir_aggregator_on_event(weir_ctx *ctx, weir_msg *event)
 {
     if (event == &weir_event_input_closed)
         end_inside(ctx, WEIR_EOF, "the stream ends");
-    else if (event == &weir_event_switched)
-        refuse_to_switch(ctx, weir_ctx_state(ctx));
     weir_ctx_fire_event(ctx, event);
 }
 

@@ -37,9 +37,9 @@ typedef struct weir_decoder_pass {
     bool is_last;    /* no more will come */
 
     /* The present call of `decode`: */
-    const weir_buf *in;
-    size_t reader;     /* of that, when it was called */
-    weir_error *error; /* what it says is wrong; its code is 0 when that is nothing */
+    const weir_buf *in; /* NULL: none */
+    size_t reader;      /* of that, when it was called */
+    weir_error *error;  /* what it says is wrong; its code is 0 when that is nothing */
     uint64_t error_at;
 } pass;
 
@@ -153,27 +153,47 @@ static bool is_too_long(pass *self, size_t length)
     return true;
 }
 
-/* A message that was decoded: to the next handler. */
-static weir_decoded pass_on(pass *self, weir_msg *msg, size_t taken)
+/* Messages for which no byte was read, or none at all where there should be one. */
+static bool is_stuck(const pass *self, const weir_msg *msg)
+{
+    return msg == NULL || self->unread > MOST_UNREAD;
+}
+
+WEIR__BESIDE static weir_decoded refuse_message(pass *self, weir_msg *msg)
+{
+    bool stuck = is_stuck(self, msg);
+    weir_msg_release(msg);
+    if (stuck)
+        weir_decoder_refuse(self->ctx, -EPROTO,
+                            "the decoder gives messages without reading any bytes");
+    else
+        is_too_long(self, taken_of_message(self->decoder));
+    return WEIR_DECODED_REFUSED;
+}
+
+/* To a decoder that also makes events. */
+static void give(const pass *self, weir_msg *msg)
 {
     weir_decoder *decoder = self->decoder;
-    self->unread = taken > 0 ? 0 : self->unread + 1;
-    if (msg == NULL || self->unread > MOST_UNREAD) {
-        weir_msg_release(msg);
-        return weir_decoder_refuse(self->ctx, -EPROTO,
-                                   "the decoder gives messages without reading any bytes");
-    }
-    if (is_too_long(self, taken_of_message(decoder))) {
-        weir_msg_release(msg);
-        return WEIR_DECODED_REFUSED;
-    }
-    decoder->begun_at = decoder->position;
     bool had_decoded = decoder->has_decoded;
     decoder->has_decoded = true;
-    if (decoder->type->give == NULL)
-        weir_ctx_fire_read(self->ctx, msg);
-    else if (!decoder->type->give(self->ctx, msg))
+    if (!decoder->type->give(self->ctx, msg))
         decoder->has_decoded = had_decoded;
+}
+
+/* A message that was decoded: to the next handler. */
+static inline weir_decoded pass_on(pass *self, weir_decoder *decoder, weir_msg *msg, size_t taken)
+{
+    self->unread = taken > 0 ? 0 : self->unread + 1;
+    if (is_stuck(self, msg) || taken_of_message(decoder) > decoder->max_message)
+        return refuse_message(self, msg);
+    decoder->begun_at = decoder->position;
+    if (decoder->type->give != NULL) {
+        give(self, msg);
+    } else {
+        decoder->has_decoded = true;
+        weir_ctx_fire_read(self->ctx, msg);
+    }
     return WEIR_DECODED_MESSAGE;
 }
 
@@ -194,22 +214,33 @@ static weir_decoded wait_for_more(pass *self, size_t there)
     return WEIR_DECODED_NOTHING;
 }
 
-static weir_decoded decode_one(pass *self, weir_buf *in)
+static inline weir_decoded decode_one(pass *self, weir_decoder *decoder, weir_buf *in)
 {
-    weir_decoder *decoder = self->decoder;
     weir_msg *msg = NULL;
+    size_t reader = in->reader;
     self->in = in;
-    self->reader = weir_buf_reader(in);
+    self->reader = reader;
     weir_decoded decoded = self->decode(self->ctx, in, &msg);
-    size_t taken = weir_buf_reader(in) - self->reader;
+    size_t taken = in->reader - reader;
     decoder->position += taken;
     self->in = NULL;
-    if (decoded == WEIR_DECODED_MESSAGE)
-        return pass_on(self, msg, taken);
+    if (__builtin_expect(decoded == WEIR_DECODED_MESSAGE, 1))
+        return pass_on(self, decoder, msg, taken);
     if (decoded == WEIR_DECODED_SKIPPED)
         return skip(self, taken);
     if (decoded == WEIR_DECODED_NOTHING)
         return wait_for_more(self, weir_buf_readable(in));
+    return decoded;
+}
+
+/* Mostly the fresh bytes hold several messages, and no handler takes the bytes away meanwhile. */
+static inline weir_decoded decode_some(pass *self, weir_decoder *decoder, weir_buf *in)
+{
+    weir_decoded decoded;
+    do
+        decoded = decode_one(self, decoder, in);
+    while (decoded == WEIR_DECODED_MESSAGE && in == self->fresh && !decoder->is_over &&
+           !decoder->is_single);
     return decoded;
 }
 
@@ -257,7 +288,7 @@ static void run(pass *self)
     weir_decoder *decoder = self->decoder;
     while (!decoder->is_removed && !decoder->is_over) {
         weir_buf *in = decoder->kept != NULL ? decoder->kept : self->fresh;
-        weir_decoded decoded = in != NULL ? decode_one(self, in) : WEIR_DECODED_NOTHING;
+        weir_decoded decoded = in != NULL ? decode_some(self, decoder, in) : WEIR_DECODED_NOTHING;
         if (decoded == WEIR_DECODED_REFUSED) {
             refuse(self->ctx, decoder);
         } else if (decoded == WEIR_DECODED_NOTHING) {
@@ -272,7 +303,7 @@ static void run(pass *self)
     }
 }
 
-/* Mostly messages are views of what is fresh. */
+/* Mostly messages are views of what is fresh, and use it up. */
 static void run_with_loan(pass *self)
 {
     weir_block *block = self->fresh != NULL ? self->fresh->block : NULL;
@@ -280,11 +311,11 @@ static void run_with_loan(pass *self)
         run(self);
         return;
     }
-    weir_buf *held = weir_buf_retain(self->fresh); /* which may be handed on meanwhile */
     weir_loan outer = weir__loan_begin(block);
     run(self);
+    if (weir_buf_readable(self->fresh) == 0)
+        weir__cumulation_drop(&self->fresh);
     weir__loan_end(outer);
-    weir_buf_release(held);
 }
 
 /* After a pass -----------------------------------------------------------------------------------
@@ -500,7 +531,7 @@ static void finish(weir_ctx *ctx)
     decoder->has_decoded = false;
 }
 
-/* Bytes that came before, and would be taken for what comes now. */
+/* Bytes that were received and not decoded. */
 static size_t undecoded(const weir_decoder *decoder)
 {
     const pass *self = decoder->pass;
@@ -509,32 +540,21 @@ static size_t undecoded(const weir_decoder *decoder)
     return self != NULL ? left + weir_buf_readable(self->fresh) - self->lent : left;
 }
 
-static bool is_inside(const weir_ctx *ctx, const weir_decoder *decoder)
+/* A message of which no byte is left here may have begun all the same. */
+size_t weir_decoder_held(const weir_ctx *ctx)
 {
-    return decoder->type->is_inside != NULL && decoder->type->is_inside(ctx);
-}
-
-static void refuse_to_switch(weir_ctx *ctx, weir_decoder *decoder)
-{
+    const weir_decoder *decoder = weir_ctx_state(ctx);
+    if (decoder->is_over || decoder->type == NULL)
+        return 0;
+    bool is_inside = decoder->type->is_inside != NULL && decoder->type->is_inside(ctx);
     size_t left = undecoded(decoder);
-    if (decoder->is_over || (left == 0 && !is_inside(ctx, decoder)))
-        return;
-    decoder->is_over = true;
-    weir__cumulation_drop(&decoder->later);
-    if (decoder->pass == NULL)
-        weir__cumulation_drop(&decoder->kept);
-    if (left > 0)
-        weir_ctx_refuse_switch(ctx, "%zu bytes", left);
-    else
-        weir_ctx_refuse_switch(ctx, "the begin of a message");
+    return left > 0 ? left : is_inside;
 }
 
 void weir_decoder_on_event(weir_ctx *ctx, weir_msg *event)
 {
     if (event == &weir_event_input_closed)
         finish(ctx);
-    else if (event == &weir_event_switched)
-        refuse_to_switch(ctx, weir_ctx_state(ctx));
     weir_ctx_fire_event(ctx, event);
 }
 

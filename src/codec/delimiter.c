@@ -7,21 +7,23 @@
 #include "channel/arg.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_LENGTH (WEIR_BUF_MAX / 2)
 #define MAX_ENDS 4096
 
-static const weir_delimiter line_ends[] = { WEIR_DELIMITER("\n"), WEIR_DELIMITER("\r\n") };
+static const weir_delimiter line_ends[] = { WEIR_DELIMITER("\r\n"), WEIR_DELIMITER("\n") };
 
 typedef struct delimiter_decoder {
     weir_decoder decoder;
-    const weir_delimiter *ends;
+    const weir_delimiter *ends; /* by length, the longest first */
     size_t end_count;
     size_t longest;    /* end */
     size_t looked_at;  /* of what is there, from the reader on */
     bool is_skipping;  /* a frame that is too long */
-    bool has_one_last; /* all ends have the same last byte */
+    bool has_one_last; /* all ends have the same last byte: */
+    char last;
 } delimiter_decoder;
 
 /* The ends ------------------------------------------------------------------------------------- */
@@ -35,59 +37,56 @@ static bool is_last_byte(const delimiter_decoder *self, uint8_t byte)
     return false;
 }
 
-/* The first of the bytes at [from, length) that an end may end with; `length` when there is none.
- */
-static size_t find_last_byte(const delimiter_decoder *self, const uint8_t *bytes, size_t from,
-                             size_t length)
+__attribute__((noinline)) static size_t find_any_last_byte(const delimiter_decoder *self,
+                                                           const uint8_t *bytes, size_t from,
+                                                           size_t length)
 {
-    if (self->has_one_last) {
-        const weir_delimiter *any = self->ends;
-        const uint8_t *found = memchr(bytes + from, any->bytes[any->length - 1], length - from);
-        return found != NULL ? (size_t)(found - bytes) : length;
-    }
     while (from < length && !is_last_byte(self, bytes[from]))
         from++;
     return from;
 }
 
-/* From the back, and mostly over after a byte or two. */
-static bool ends_with(const uint8_t *bytes, size_t length, const weir_delimiter *end)
+/* The first of the bytes at [from, length) that an end may end with; `length` when there is none.
+ */
+static inline size_t find_last_byte(const delimiter_decoder *self, const uint8_t *bytes,
+                                    size_t from, size_t length)
 {
-    size_t same = 0;
-    while (same < end->length && same < length &&
-           bytes[length - 1 - same] == (uint8_t)end->bytes[end->length - 1 - same])
-        same++;
-    return same == end->length;
+    if (!self->has_one_last)
+        return find_any_last_byte(self, bytes, from, length);
+    const uint8_t *found = memchr(bytes + from, self->last, length - from);
+    return found != NULL ? (size_t)(found - bytes) : length;
+}
+
+/* Mostly over after the first byte, for the last one was looked for. */
+static inline bool ends_with(const uint8_t *bytes, size_t length, const weir_delimiter *end)
+{
+    if (end->length > length)
+        return false;
+    bytes += length - end->length;
+    return bytes[0] == (uint8_t)end->bytes[0] &&
+           (end->length == 1 || memcmp(bytes + 1, end->bytes + 1, end->length - 1) == 0);
 }
 
 /* How long the longest end is that so many bytes end with; 0: they do not end with one. */
-static size_t end_of(const delimiter_decoder *self, const uint8_t *bytes, size_t length)
+static inline size_t end_of(const delimiter_decoder *self, const uint8_t *bytes, size_t length)
 {
-    size_t longest = 0;
     for (size_t i = 0; i < self->end_count; i++) {
-        const weir_delimiter *end = &self->ends[i];
-        if (end->length > longest && ends_with(bytes, length, end))
-            longest = end->length;
+        if (ends_with(bytes, length, &self->ends[i]))
+            return self->ends[i].length;
     }
-    return longest;
+    return 0;
 }
 
 /* Looks on from where it stopped: how long the frame is with its end, 0 when that is not there. */
-static size_t find_frame(delimiter_decoder *self, const uint8_t *bytes, size_t there, size_t *end)
+static inline size_t find_frame(delimiter_decoder *self, const weir_buf *in, size_t *end)
 {
-    size_t from = self->looked_at;
-    for (size_t at = from; at < there; at++) {
-        at = find_last_byte(self, bytes, at, there);
-        *end = at < there ? end_of(self, bytes, at + 1) : 0;
-        if (*end > 0) {
-            weir_decoder_looked(&self->decoder, at + 1 - from);
-            self->looked_at = 0;
-            return at + 1;
-        }
-    }
-    weir_decoder_looked(&self->decoder, there - from);
-    self->looked_at = there;
-    return 0;
+    size_t at = self->looked_at, there = in->writer - in->reader;
+    *end = 0;
+    while (*end == 0 && (at = find_last_byte(self, weir__buf_bytes(in), at, there)) < there)
+        *end = end_of(self, weir__buf_bytes(in), ++at);
+    weir_decoder_looked(&self->decoder, at - self->looked_at);
+    self->looked_at = *end > 0 ? 0 : there;
+    return *end > 0 ? at : 0;
 }
 
 /* Decoding ------------------------------------------------------------------------------------- */
@@ -144,25 +143,33 @@ static weir_decoded give(weir_ctx *ctx, weir_buf *in, size_t length, size_t end,
     weir_buf *frame = weir__buf_view(in, in->reader, config->keeps_end ? length : length - end);
     if (frame == NULL)
         return weir_decoder_refuse(ctx, -ENOMEM, "no memory for a frame");
-    weir_buf_skip(in, length);
+    in->reader += (uint32_t)length;
     *out = &frame->msg;
     return WEIR_DECODED_MESSAGE;
+}
+
+/* No frame was found, or one that is too long, or the end of one that is skipped. */
+__attribute__((noinline)) static weir_decoded go_on(weir_ctx *ctx, delimiter_decoder *self,
+                                                    weir_buf *in, size_t length)
+{
+    const weir_delimited *config = weir_ctx_arg(ctx);
+    if (self->is_skipping)
+        return skip(ctx, self, in, length);
+    /* Without its end, as much of it may belong to one as makes no whole one. */
+    if (length > 0 || weir_buf_readable(in) >= config->max_length + self->longest)
+        return too_long(ctx, self, in, length);
+    return WEIR_DECODED_NOTHING;
 }
 
 static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
 {
     delimiter_decoder *self = weir_ctx_state(ctx);
+    size_t end;
+    size_t length = find_frame(self, in, &end);
     const weir_delimited *config = weir_ctx_arg(ctx);
-    size_t there = weir_buf_readable(in), end = 0;
-    const uint8_t *bytes = weir__buf_bytes(in);
-    size_t length = find_frame(self, bytes, there, &end);
-    if (self->is_skipping)
-        return skip(ctx, self, in, length);
-    /* Without its end, as much of it may belong to one as makes no whole one. */
-    if (length > 0 ? length - end > config->max_length
-                   : there >= config->max_length + self->longest)
-        return too_long(ctx, self, in, length);
-    return length > 0 ? give(ctx, in, length, end, out) : WEIR_DECODED_NOTHING;
+    if (length == 0 || self->is_skipping || length - end > config->max_length)
+        return go_on(ctx, self, in, length);
+    return give(ctx, in, length, end, out);
 }
 
 /* The stream ends inside a frame that is too long, perhaps with all of it skipped. */
@@ -181,6 +188,7 @@ static weir_decoded decode_last(weir_ctx *ctx, weir_buf *in, weir_msg **out)
     size_t length = weir_buf_readable(in);
     if (decoded != WEIR_DECODED_NOTHING)
         return decoded;
+    self->looked_at = 0; /* what is left is taken now, or never */
     if (self->is_skipping)
         return skip_last(ctx, self, in);
     if (length == 0 || !config->ends_with_stream)
@@ -224,13 +232,12 @@ static bool check_config(weir_ctx *ctx, const weir_delimited *config)
 
 static void look_at_ends(delimiter_decoder *self)
 {
-    const weir_delimiter *first = self->ends;
+    self->longest = self->ends->length;
+    self->last = self->ends->bytes[self->longest - 1];
     self->has_one_last = true;
     for (size_t i = 0; i < self->end_count; i++) {
         const weir_delimiter *end = &self->ends[i];
-        self->longest = end->length > self->longest ? end->length : self->longest;
-        self->has_one_last = self->has_one_last &&
-                             end->bytes[end->length - 1] == first->bytes[first->length - 1];
+        self->has_one_last = self->has_one_last && end->bytes[end->length - 1] == self->last;
     }
 }
 
@@ -258,6 +265,12 @@ static void line_added(weir_ctx *ctx)
     begin(ctx, line_ends, sizeof line_ends / sizeof *line_ends);
 }
 
+static int by_length(const void *a, const void *b)
+{
+    const weir_delimiter *one = a, *other = b;
+    return (one->length < other->length) - (one->length > other->length);
+}
+
 /* The list and the bytes of its ends become one block. A list that cannot be is left to `added`. */
 static int retain_ends(void *arg)
 {
@@ -282,6 +295,7 @@ static int retain_ends(void *arg)
         ends[i].bytes = bytes;
         bytes += ends[i].length;
     }
+    qsort(ends, count, sizeof *ends, by_length);
     config->ends = ends;
     return 0;
 }

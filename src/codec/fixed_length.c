@@ -10,9 +10,9 @@
 static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
 {
     const weir_fixed_length *config = weir_ctx_arg(ctx);
-    weir_frame frame = { .length = config->length };
+    weir_frame frame = { 0 };
     weir_frame_rules rules = { .max_frame = config->length };
-    return weir__frame_take(ctx, &frame, &rules, in, out);
+    return weir__frame_take(ctx, &frame, &rules, config->length, in, out);
 }
 
 static void added(weir_ctx *ctx)

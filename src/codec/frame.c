@@ -54,19 +54,9 @@ static weir_decoded begin_to_skip(weir_ctx *ctx, weir_frame *frame, const weir_f
     return weir__frame_skip(ctx, frame, rules, in);
 }
 
-weir_decoded weir__frame_take(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
-                              weir_buf *in, weir_msg **out)
+weir_decoded weir__frame_begin(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
+                               uint64_t length, weir_buf *in)
 {
-    if (frame->length > rules->max_frame)
-        return begin_to_skip(ctx, frame, rules, in);
-    size_t length = (size_t)frame->length, reader = in->reader;
-    if (length > in->writer - reader)
-        return WEIR_DECODED_NOTHING;
-    weir_buf *taken = weir__buf_view(in, reader + rules->strip, length - rules->strip);
-    if (taken == NULL)
-        return weir_decoder_refuse(ctx, -ENOMEM, "no memory for a frame");
-    in->reader = (uint32_t)(reader + length);
-    frame->length = 0;
-    *out = &taken->msg;
-    return WEIR_DECODED_MESSAGE;
+    frame->length = length;
+    return length > rules->max_frame ? begin_to_skip(ctx, frame, rules, in) : WEIR_DECODED_NOTHING;
 }

@@ -3,6 +3,8 @@
 #ifndef WEIR_CODEC_FRAME_H
 #define WEIR_CODEC_FRAME_H
 
+#include "buf/buf.h"
+
 #include <weir/decoder.h>
 
 typedef struct weir_frame {
@@ -30,9 +32,25 @@ weir_decoded weir__frame_skip(weir_ctx *ctx, weir_frame *frame, const weir_frame
 weir_decoded weir__frame_skip_last(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
                                    weir_buf *in);
 
-/* The frame of the known length at the reader of one run of memory, as far as it is there: what the
- * decoder returns. */
-weir_decoded weir__frame_take(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
-                              weir_buf *in, weir_msg **out);
+/* A frame of which something is missing, or that is too long. */
+weir_decoded weir__frame_begin(weir_ctx *ctx, weir_frame *frame, const weir_frame_rules *rules,
+                               uint64_t length, weir_buf *in);
+
+/* The frame of so many bytes at the reader of one run of memory, as far as it is there: what the
+ * decoder returns. Until all of it is there its length is `frame->length`. */
+static inline weir_decoded weir__frame_take(weir_ctx *ctx, weir_frame *frame,
+                                            const weir_frame_rules *rules, uint64_t length,
+                                            weir_buf *in, weir_msg **out)
+{
+    if (length > in->writer - in->reader || length > rules->max_frame)
+        return weir__frame_begin(ctx, frame, rules, length, in);
+    weir_buf *taken = weir__buf_view(in, in->reader + rules->strip, length - rules->strip);
+    if (taken == NULL)
+        return weir_decoder_refuse(ctx, -ENOMEM, "no memory for a frame");
+    in->reader += (uint32_t)length;
+    frame->length = 0;
+    *out = &taken->msg;
+    return WEIR_DECODED_MESSAGE;
+}
 
 #endif

@@ -12,6 +12,9 @@
 
 typedef struct length_field_decoder {
     weir_decoder decoder;
+    size_t offset;
+    unsigned width;
+    bool is_little_endian;
     size_t header;  /* the field and what is before it */
     int64_t beyond; /* what is added to the value to get the length of the frame */
     weir_frame_rules rules;
@@ -52,39 +55,53 @@ static void store(uint8_t *bytes, unsigned width, bool is_little_endian, uint64_
 
 /* Decoding ------------------------------------------------------------------------------------- */
 
-/* The length of the frame at the reader, whose field is there. */
-static weir_decoded read_length(weir_ctx *ctx, length_field_decoder *self, const weir_buf *in)
+/* The length of the frame that a value stands for; -1 when it overflows, or is shorter than the
+ * header. */
+static inline int64_t to_length(const length_field_decoder *self, uint64_t value)
 {
-    const weir_length_field *config = weir_ctx_arg(ctx);
-    unsigned width = (unsigned)(self->header - config->offset);
-    weir_decoder_looked(&self->decoder, width);
-    uint64_t value = load(weir__buf_bytes(in) + config->offset, width, config->is_little_endian);
     int64_t length;
     if (value > INT64_MAX || __builtin_add_overflow((int64_t)value, self->beyond, &length) ||
         length < (int64_t)self->header)
+        return -1;
+    return length;
+}
+
+WEIR__BESIDE static weir_decoded refuse_length(weir_ctx *ctx, const length_field_decoder *self,
+                                               uint64_t value)
+{
+    const weir_length_field *config = weir_ctx_arg(ctx);
+    int64_t length = to_length(self, value);
+    if (length < 0)
         return weir_decoder_refuse(
             ctx, -EBADMSG, "%" PRId64 " in a length field, which %+" PRId64 " makes no length",
             (int64_t)value, config->adjustment);
-    self->frame.length = (uint64_t)length;
-    if (self->frame.length < self->rules.strip)
-        return weir_decoder_refuse(ctx, -EBADMSG,
-                                   "a frame of %" PRIu64 " bytes, of which %zu are to be stripped",
-                                   self->frame.length, self->rules.strip);
-    return WEIR_DECODED_NOTHING; /* yet */
+    return weir_decoder_refuse(ctx, -EBADMSG,
+                               "a frame of %" PRId64 " bytes, of which %zu are to be stripped",
+                               length, self->rules.strip);
+}
+
+/* A frame that began with an earlier read. */
+__attribute__((noinline)) static weir_decoded go_on(weir_ctx *ctx, length_field_decoder *self,
+                                                    weir_buf *in, weir_msg **out)
+{
+    return weir__frame_is_skipping(&self->frame)
+               ? weir__frame_skip(ctx, &self->frame, &self->rules, in)
+               : weir__frame_take(ctx, &self->frame, &self->rules, self->frame.length, in, out);
 }
 
 static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
 {
     length_field_decoder *self = weir_ctx_state(ctx);
-    if (weir__frame_is_skipping(&self->frame))
-        return weir__frame_skip(ctx, &self->frame, &self->rules, in);
-    if (self->frame.length == 0) {
-        if (weir_buf_readable(in) < self->header)
-            return WEIR_DECODED_NOTHING;
-        if (read_length(ctx, self, in) == WEIR_DECODED_REFUSED)
-            return WEIR_DECODED_REFUSED;
-    }
-    return weir__frame_take(ctx, &self->frame, &self->rules, in, out);
+    if (self->frame.length > 0)
+        return go_on(ctx, self, in, out);
+    if (in->writer - in->reader < self->header)
+        return WEIR_DECODED_NOTHING;
+    weir_decoder_looked(&self->decoder, self->width);
+    uint64_t value = load(weir__buf_bytes(in) + self->offset, self->width, self->is_little_endian);
+    int64_t length = to_length(self, value);
+    if (length < 0 || (size_t)length < self->rules.strip)
+        return refuse_length(ctx, self, value);
+    return weir__frame_take(ctx, &self->frame, &self->rules, (uint64_t)length, in, out);
 }
 
 static weir_decoded decode_last(weir_ctx *ctx, weir_buf *in, weir_msg **out)
@@ -115,7 +132,10 @@ static bool makes_sense(weir_ctx *ctx, const weir_length_field *config)
 
 static void begin(length_field_decoder *self, const weir_length_field *config)
 {
-    self->header = config->offset + width_of(config->width);
+    self->offset = config->offset;
+    self->width = width_of(config->width);
+    self->is_little_endian = config->is_little_endian;
+    self->header = self->offset + self->width;
     self->beyond = config->adjustment + (int64_t)self->header;
     self->rules = (weir_frame_rules){ config->max_frame, config->strip, config->oversize };
     weir_decoder_set_max_message(&self->decoder, config->max_frame);

@@ -330,8 +330,6 @@ static void decoder_on_event(weir_ctx *ctx, weir_msg *event)
         end_once(ctx, self);
     if (event == &weir_event_input_closed && self->decoder.is_over)
         weir_msg_release(event);
-    else if (event == &weir_event_switched)
-        weir_decoder_on_event(ctx, event);
     else
         weir_ctx_fire_event(ctx, event);
 }
@@ -382,6 +380,7 @@ const weir_handler_type weir_proxy_decoder = {
     .added = decoder_added,
     .removed = decoder_removed,
     .on_active = decoder_on_active,
+    .held_reads = weir_decoder_held,
     .on_read = decoder_on_read,
     .on_read_complete = decoder_on_read_complete,
     .on_event = decoder_on_event,

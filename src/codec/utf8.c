@@ -147,20 +147,17 @@ static void end_stream(weir_ctx *ctx)
     self->is_refused = true;
 }
 
-static void refuse_to_switch(weir_ctx *ctx, utf8_handler *self)
+/* The begin of a character. */
+static size_t utf8_held(const weir_ctx *ctx)
 {
-    if (self->is_refused || weir_utf8_is_whole(&self->text))
-        return;
-    self->is_refused = true;
-    weir_ctx_refuse_switch(ctx, "the begin of a character");
+    const utf8_handler *self = weir_ctx_state(ctx);
+    return !self->is_refused && !weir_utf8_is_whole(&self->text);
 }
 
 static void utf8_on_event(weir_ctx *ctx, weir_msg *event)
 {
     if (event == &weir_event_input_closed)
         end_stream(ctx);
-    else if (event == &weir_event_switched)
-        refuse_to_switch(ctx, weir_ctx_state(ctx));
     weir_ctx_fire_event(ctx, event);
 }
 
@@ -173,6 +170,7 @@ static void utf8_on_inactive(weir_ctx *ctx)
 const weir_handler_type weir_utf8_handler = {
     .name = "utf8",
     .state_size = sizeof(utf8_handler),
+    .held_reads = utf8_held,
     .arg_size = sizeof(weir_utf8_texts),
     .on_read = utf8_on_read,
     .on_event = utf8_on_event,

@@ -52,7 +52,7 @@ static weir_decoded decode(weir_ctx *ctx, weir_buf *in, weir_msg **out)
             return decoded;
     }
     rules.strip = self->header;
-    return weir__frame_take(ctx, &self->frame, &rules, in, out);
+    return weir__frame_take(ctx, &self->frame, &rules, self->frame.length, in, out);
 }
 
 static weir_decoded decode_last(weir_ctx *ctx, weir_buf *in, weir_msg **out)

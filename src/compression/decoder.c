@@ -311,22 +311,16 @@ static void decoder_on_writability(weir_ctx *ctx)
     weir_ctx_fire_writability(ctx);
 }
 
-/* Inside of a stream it has taken bytes, too, and how it understands what follows depends on them.
- */
-static void refuse_to_switch(weir_ctx *ctx, decoder *self)
+/* Inside of a stream it has taken bytes, too, and decodes what follows by them. */
+static size_t decoder_held(const weir_ctx *ctx)
 {
-    if (self->is_over || (!has_rest(self) && weir_decompressor_finish(self->engine, NULL) == 0))
-        return;
-    self->is_over = true;
-    drop_rest(self);
-    weir_ctx_refuse_switch(ctx, "compressed bytes");
+    const decoder *self = weir_ctx_state(ctx);
+    return !self->is_over && (has_rest(self) || weir_decompressor_finish(self->engine, NULL) != 0);
 }
 
 static void decoder_on_event(weir_ctx *ctx, weir_msg *event)
 {
     decoder *self = weir_ctx_state(ctx);
-    if (event == &weir_event_switched)
-        refuse_to_switch(ctx, self);
     if (event != &weir_event_input_closed || self->is_over) {
         weir_ctx_fire_event(ctx, event);
         return;
@@ -388,6 +382,7 @@ const weir_handler_type weir_compression_decoder = {
     .arg_size = sizeof(weir_decompression),
     .added = decoder_added,
     .removed = decoder_removed,
+    .held_reads = decoder_held,
     .on_read = decoder_on_read,
     .on_read_complete = decoder_on_read_complete,
     .on_event = decoder_on_event,

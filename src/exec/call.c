@@ -2,7 +2,7 @@
 /* Functions as tasks: executed, submitted with a future, or scheduled for later. */
 #include "base/alloc.h"
 #include "base/list.h"
-#include "exec/future.h"
+#include "exec/operation.h"
 
 #include <weir/executor.h>
 #include <weir/timer.h>
@@ -88,6 +88,14 @@ static weir_future *reader_of(weir_promise *promise)
     return future;
 }
 
+int weir_executor_submit_to(weir_executor *executor, weir_call_fn fn, void *arg,
+                            weir_promise *promise)
+{
+    if (executor == NULL || fn == NULL || promise == NULL)
+        return -EINVAL;
+    return post_call(executor, fn, arg, promise);
+}
+
 int weir_executor_submit(weir_executor *executor, weir_call_fn fn, void *arg, weir_future **future)
 {
     if (executor == NULL || fn == NULL || future == NULL)
@@ -106,45 +114,45 @@ int weir_executor_submit(weir_executor *executor, weir_call_fn fn, void *arg, we
 /* Scheduled ---------------------------------------------------------------------------------- */
 
 typedef struct call_timer {
+    weir_operation operation;
     weir_timer timer;
-    weir_listener cancelled; /* the future was; or is complete */
     weir_call_fn fn;
     void *arg;
-    weir_promise *promise;
-    _Atomic(int) left; /* of timer and listener */
 } call_timer;
 
-static void end_part(call_timer *self)
+static void end_timer(weir_timer *timer, int code)
 {
-    if (atomic_fetch_sub_explicit(&self->left, 1, memory_order_acq_rel) != 1)
-        return;
-    weir_promise_release(self->promise);
-    weir__free(self);
+    weir__operation_end(&WEIR_CONTAINER(timer, call_timer, timer)->operation, code);
 }
 
 static int fire_call(weir_timer *timer)
 {
-    call_timer *self = WEIR_CONTAINER(timer, call_timer, timer);
-    int code = call(self->fn, self->arg, self->promise);
-    end_part(self);
-    return code;
+    const call_timer *self = WEIR_CONTAINER(timer, call_timer, timer);
+    int code = 0;
+    if (weir_promise_set_uncancellable(self->operation.promise))
+        code = self->fn(self->arg);
+    end_timer(timer, code < 0 ? code : 0);
+    return 0;
 }
 
-static void cancel_call(weir_timer *timer)
+static void timer_cancelled(weir_timer *timer)
 {
-    call_timer *self = WEIR_CONTAINER(timer, call_timer, timer);
-    weir_future_cancel(weir_promise_future(self->promise));
-    end_part(self);
+    end_timer(timer, -ECANCELED);
 }
 
-static void future_done(weir_listener *listener, weir_future *future)
+/* Harmless if the timer ends in this moment: then it is not scheduled. */
+static void cancel_timer(weir_operation *operation)
 {
-    call_timer *self = WEIR_CONTAINER(listener, call_timer, cancelled);
-    /* Harmless when the timer itself has ended: it then is not scheduled. */
-    if (weir_future_code(future) == -ECANCELED)
-        weir_timer_cancel(&self->timer);
-    end_part(self);
+    weir_timer_cancel(&WEIR_CONTAINER(operation, call_timer, operation)->timer);
 }
+
+static void destroy_timer(weir_operation *operation)
+{
+    weir__free(WEIR_CONTAINER(operation, call_timer, operation));
+}
+
+static const weir_operation_type timer_type = { .cancelled = cancel_timer,
+                                                .destroy = destroy_timer };
 
 int weir_executor_schedule(weir_executor *executor, weir_call_fn fn, void *arg, int64_t delay_ns,
                            weir_future **future)
@@ -157,24 +165,18 @@ int weir_executor_schedule(weir_executor *executor, weir_call_fn fn, void *arg, 
         weir__free(self);
         return -ENOMEM;
     }
-    self->timer = (weir_timer){ .fire = fire_call, .cancelled = cancel_call, .name = "call" };
-    self->cancelled = (weir_listener){ .done = future_done, .dropped = future_done };
+    self->timer = (weir_timer){ .fire = fire_call, .cancelled = timer_cancelled, .name = "call" };
     self->fn = fn;
     self->arg = arg;
-    self->promise = weir_promise_retain(promise);
-    atomic_init(&self->left, 2);
+    weir__operation_init(&self->operation, &timer_type, promise, NULL);
     int code = weir_timer_schedule(&self->timer, executor, delay_ns);
-    if (code < 0) {
-        weir_promise_release(self->promise);
-        weir__free(self);
-        discard(promise);
-        return code;
-    }
-    weir_future_listen(weir_promise_future(promise), &self->cancelled);
+    if (code < 0)
+        weir__operation_end(&self->operation, -ECANCELED);
+    weir__operation_watch(&self->operation);
     weir_future *reader = reader_of(promise);
-    if (future != NULL)
+    if (code == 0 && future != NULL)
         *future = reader;
     else
         weir_future_release(reader);
-    return 0;
+    return code;
 }

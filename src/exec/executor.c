@@ -270,23 +270,33 @@ static int reject(weir_executor *executor, const weir_task_queue *queue, weir_ta
     return executor->reject(executor->reject_arg, executor, task);
 }
 
-/* The executor has no thread yet, or has terminated: starts it, or takes the task back. */
-static int arrived_without_thread(weir_executor *executor, weir_task_queue *queue, weir_task *task,
-                                  int state)
+/* The executor has no thread yet, has terminated or sleeps: starts it, takes the task back, or
+ * wakes it. Ends the post. */
+WEIR__BESIDE static int arrived_slow(weir_executor *executor, weir_task_queue *queue,
+                                     weir_task *task, bool wakes, weir_posting posting)
 {
-    return state == WEIR_EXECUTOR_NOT_STARTED ? weir__executor_start(executor, queue, task)
-                                              : weir__executor_take_back(executor, queue, task);
+    int code = 0, state = state_of(executor);
+    if (state == WEIR_EXECUTOR_NOT_STARTED)
+        code = weir__executor_start(executor, queue, task);
+    else if (state == WEIR_EXECUTOR_TERMINATED)
+        code = weir__executor_take_back(executor, queue, task);
+    else if (wakes)
+        code = wake_for(executor, queue, task);
+    weir__poster_end(posting);
+    return code;
 }
 
-/* A task was pushed from another thread: makes sure that somebody takes it, or takes it back. */
+/* After a push from another thread: makes sure that a thread takes the task, or takes it back. Ends
+ * the post. */
 static inline int arrived(weir_executor *executor, weir_task_queue *queue, weir_task *task,
-                          bool wakes)
+                          bool wakes, weir_posting posting)
 {
-    int state = state_of(executor);
-    if (state == WEIR_EXECUTOR_NOT_STARTED || state == WEIR_EXECUTOR_TERMINATED)
-        return arrived_without_thread(executor, queue, task, state);
+    bool is_running = state_of(executor) == WEIR_EXECUTOR_STARTED;
     bool is_asleep = atomic_load_explicit(&executor->sleep, memory_order_seq_cst) == ASLEEP;
-    return wakes && is_asleep ? wake_for(executor, queue, task) : 0;
+    if (__builtin_expect(!is_running || is_asleep, 0))
+        return arrived_slow(executor, queue, task, wakes && is_asleep, posting);
+    weir__poster_end(posting);
+    return 0;
 }
 
 int weir__executor_post_again(weir_executor *executor, weir_task *task)
@@ -296,32 +306,54 @@ int weir__executor_post_again(weir_executor *executor, weir_task *task)
     weir_posting posting = weir__poster_begin(executor);
     int code = weir__task_queue_push(&executor->tasks, task, false);
     if (code == 0)
-        code = arrived(executor, &executor->tasks, task, true);
+        return arrived(executor, &executor->tasks, task, true, posting);
     weir__poster_end(posting);
     return code;
 }
 
-/* From the push on the task may have run, and the executor have no owner any more. */
+/* For the first post of a thread, and for a queue that may be full. */
+__attribute__((noinline)) static int post_slow(weir_executor *executor, weir_task_queue *queue,
+                                               weir_task *task, bool wakes)
+{
+    weir_posting posting = weir__poster_begin(executor);
+    if (weir__task_queue_push(queue, task, false) == 0)
+        return arrived(executor, queue, task, wakes, posting);
+    int code = reject(executor, queue, task);
+    weir__poster_end(posting);
+    return code;
+}
+
+/*
+ * From the push on the task may have run, and the executor have no owner any more. Calls only what
+ * ends the post, so it saves no registers: the push, a locked instruction, waits for all stores
+ * before it.
+ */
 static inline int post_from_outside(weir_executor *executor, weir_task_queue *queue,
                                     weir_task *task, bool wakes)
 {
-    weir_posting posting = weir__poster_begin(executor);
-    int code = weir__task_queue_push(queue, task, false) < 0
-                   ? reject(executor, queue, task)
-                   : arrived(executor, queue, task, wakes);
-    weir__poster_end(posting);
-    return code;
+    if (__builtin_expect(queue->bound > 0 || !weir__poster_is_listed(), 0))
+        return post_slow(executor, queue, task, wakes);
+    weir_posting posting = weir__poster_begin_listed(executor);
+    weir__task_queue_push(queue, task, false); /* without a bound it takes every task */
+    return arrived(executor, queue, task, wakes, posting);
 }
 
-static inline int post(weir_executor *executor, weir_task_queue *queue, weir_task *task, bool wakes)
+__attribute__((noinline)) static int post_from_inside(weir_executor *executor,
+                                                      weir_task_queue *queue, weir_task *task)
+{
+    return weir__task_queue_push(queue, task, true) < 0 ? reject(executor, queue, task) : 0;
+}
+
+static inline __attribute__((always_inline)) int post(weir_executor *executor,
+                                                      weir_task_queue *queue, weir_task *task,
+                                                      bool wakes)
 {
     if (executor == NULL || task == NULL || task->run == NULL)
         return -EINVAL;
     if (state_of(executor) >= WEIR_EXECUTOR_SHUTDOWN)
         return WEIR_ESHUTDOWN;
-    if (!weir_executor_is_current(executor))
-        return post_from_outside(executor, queue, task, wakes);
-    return weir__task_queue_push(queue, task, true) < 0 ? reject(executor, queue, task) : 0;
+    return weir_executor_is_current(executor) ? post_from_inside(executor, queue, task)
+                                              : post_from_outside(executor, queue, task, wakes);
 }
 
 int weir_executor_post(weir_executor *executor, weir_task *task)
@@ -346,14 +378,21 @@ int weir__executor_post_always(weir_executor *executor, weir_task *task)
     bool is_inside = weir_executor_is_current(executor);
     weir_posting posting = weir__poster_begin(executor);
     weir__task_queue_push_always(&executor->tasks, task, is_inside);
-    int code = is_inside ? 0 : arrived(executor, &executor->tasks, task, true);
+    if (!is_inside)
+        return arrived(executor, &executor->tasks, task, true, posting);
     weir__poster_end(posting);
-    return code;
+    return 0;
 }
 
 /* Running ------------------------------------------------------------------------------------ */
 
-static void run_task(weir_executor *executor, weir_task *task)
+WEIR__BESIDE static void log_failed(const weir_executor *executor, const char *name, int code)
+{
+    weir_log(WEIR_LOG_WARN, executor->name, "%s failed: %s (%s)", name, weir_error_text(code),
+             weir_error_name(code));
+}
+
+static inline void run_task(weir_executor *executor, weir_task *task)
 {
     const char *name = task->name != NULL ? task->name : "task";
     weir__executor_set_running(executor, name);
@@ -361,8 +400,7 @@ static void run_task(weir_executor *executor, weir_task *task)
     weir__notices_run();
     weir__counter_add(&executor->tasks_run, 1);
     if (code < 0)
-        weir_log(WEIR_LOG_WARN, executor->name, "%s failed: %s (%s)", name, weir_error_text(code),
-                 weir_error_name(code));
+        log_failed(executor, name, code);
 }
 
 /* Runs the tasks that are there now, but none that they add. */
@@ -378,10 +416,10 @@ WEIR__HOT static bool run_batch(weir_executor *executor, weir_task_queue *queue)
 
 /*
  * Runs tasks until the deadline, which is looked at every 64th (and a clock that stands still does
- * not keep it from ending), or until those are done that there were when it began, and what they
- * posted here. What other threads post meanwhile is for the next pass: a consumer that looks for it
- * after every task would take the queue's cache line from them each time. Without a deadline all
- * run.
+ * not keep it from ending), or until those are done that the last look at the queue has found, and
+ * what they posted here. Tasks that other threads post meanwhile wait for the next pass: a consumer
+ * that looks for it after every task would take the queue's cache line from them each time. Without
+ * a deadline all run.
  */
 static bool run_until(weir_executor *executor, int64_t deadline_ns)
 {
@@ -389,7 +427,8 @@ static bool run_until(weir_executor *executor, int64_t deadline_ns)
     weir_task *task;
     bool has_deadline = deadline_ns < INT64_MAX;
     weir_task_queue *tasks = &executor->tasks;
-    weir__task_queue_count(tasks);
+    if (weir__task_queue_is_empty(tasks))
+        return false;
     while ((task = has_deadline ? weir__task_queue_pop_taken(tasks)
                                 : weir__task_queue_pop(tasks)) != NULL) {
         run_task(executor, task);

@@ -148,6 +148,7 @@ struct weir_executor {
     _Atomic(int) state;
     _Atomic(int) sleep;      /* awake, asleep or woken: see executor.c */
     _Atomic(int) start_code; /* why it could not be started the last time; 0: it could */
+    char apart[64];          /* posters write the next line, and every pass reads the ones before */
     weir_task_queue tasks;
     weir_task_queue tail_tasks;
     _Atomic(int64_t) quiet_ns, timeout_ns; /* of the shutdown */

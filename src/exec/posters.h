@@ -37,15 +37,30 @@ typedef struct weir_posting {
     weir_executor *outer, *retained;
 } weir_posting;
 
+/* Whether other threads see this one's record. */
+static inline bool weir__poster_is_listed(void)
+{
+    return weir__poster.is_listed;
+}
+
+/* Begins a post of a thread whose record is listed. */
+static inline weir_posting weir__poster_begin_listed(weir_executor *executor)
+{
+    weir_posting posting = { .outer = atomic_load_explicit(&weir__poster.executor,
+                                                           memory_order_relaxed) };
+    atomic_store_explicit(&weir__poster.executor, executor, memory_order_relaxed);
+    return posting;
+}
+
+/* The same for any thread. */
 static inline weir_posting weir__poster_begin(weir_executor *executor)
 {
-    weir_posting posting = { atomic_load_explicit(&weir__poster.executor, memory_order_relaxed),
-                             NULL };
-    if (__builtin_expect(!weir__poster.is_listed, 0) && !weir__poster_list()) {
+    bool is_listed = weir__poster_is_listed() || weir__poster_list();
+    weir_posting posting = weir__poster_begin_listed(executor);
+    if (!is_listed) {
         weir__executor_retain(executor);
         posting.retained = executor;
     }
-    atomic_store_explicit(&weir__poster.executor, executor, memory_order_relaxed);
     return posting;
 }
 

@@ -56,6 +56,7 @@ void weir__task_queue_push_always(weir_task_queue *queue, weir_task *task, bool 
 weir_task *weir__task_queue_pop(weir_task_queue *queue);
 weir_task *weir__task_queue_pop_taken(weir_task_queue *queue);
 
+/* Consumer only. A queue that is not empty has then been taken over. */
 static inline bool weir__task_queue_is_empty(weir_task_queue *queue)
 {
     return weir__mpsc_is_empty(&queue->mpsc);

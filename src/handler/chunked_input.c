@@ -175,7 +175,7 @@ bool weir__chunked_wait(weir_chunked *self, weir_ctx *ctx, void (*go_on)(weir_ct
     self->ctx = ctx;
     self->go_on = go_on;
     self->channel = weir_channel_retain(weir_ctx_channel(ctx));
-    self->executor = ctx->is_elsewhere ? weir_ctx_executor(ctx) : NULL;
+    self->executor = ctx->is_offloaded ? weir_ctx_executor(ctx) : NULL;
     if (self->executor != NULL)
         weir__executor_retain(self->executor);
     self->call = (weir_call){ .run = run_call };

@@ -14,8 +14,6 @@ typedef struct duplex {
     bool has_in, has_out;
 } duplex;
 
-#define INBOUND ((2u << WEIR_EV_ERROR) - 1)
-
 static bool check_half(weir_ctx *ctx, const char *field, const weir_handler_type *type,
                        uint32_t others)
 {
@@ -28,12 +26,12 @@ static bool check_half(weir_ctx *ctx, const char *field, const weir_handler_type
 }
 
 /* Behind this handler. */
-static bool add_half(weir_ctx *ctx, const weir_handler_type *type, void *arg, uint32_t *serial)
+static bool add_half(weir_ctx *ctx, const weir_handler_type *type, void *arg, uint32_t *number)
 {
     weir_error error;
     weir_handler_config config = { .type = type, .arg = arg, .place = WEIR_PLACE_AFTER };
     config.base = weir_ctx_name(ctx);
-    if (weir__pipeline_add(weir_ctx_pipeline(ctx), &config, serial, &error) == 0)
+    if (weir__pipeline_add(weir_ctx_pipeline(ctx), &config, number, &error) == 0)
         return true;
     weir_ctx_fail(ctx, error.code, "its half '%s': %s", type->name, error.message);
     return false;
@@ -44,10 +42,10 @@ static void duplex_added(weir_ctx *ctx)
     duplex *self = weir_ctx_state(ctx);
     const weir_duplex *halves = weir_ctx_arg(ctx);
     if (!weir__arg_check_given(ctx, "weir_duplex", halves) ||
-        !check_half(ctx, "in", halves->in, ~INBOUND) ||
-        !check_half(ctx, "out", halves->out, INBOUND))
+        !check_half(ctx, "in", halves->in, WEIR__OUTBOUND_MASK) ||
+        !check_half(ctx, "out", halves->out, WEIR__INBOUND_MASK))
         return;
-    if (ctx->is_elsewhere) {
+    if (ctx->is_offloaded) {
         weir_ctx_fail(ctx, -EOPNOTSUPP, "cannot have an executor of its own");
         return;
     }
@@ -55,9 +53,9 @@ static void duplex_added(weir_ctx *ctx)
     self->has_in = self->has_out && add_half(ctx, halves->in, halves->in_arg, &self->in);
 }
 
-static void remove_half(weir_ctx *ctx, uint32_t serial)
+static void remove_half(weir_ctx *ctx, uint32_t number)
 {
-    weir_ctx *half = weir__pipeline_find_serial(weir_ctx_pipeline(ctx), serial, false);
+    weir_ctx *half = weir__pipeline_find_number(weir_ctx_pipeline(ctx), number);
     if (half != NULL)
         weir_ctx_remove(half);
 }

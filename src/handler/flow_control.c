@@ -84,12 +84,6 @@ static weir_msg *take(flow_control *self)
     return msg;
 }
 
-static void drop_all(flow_control *self)
-{
-    while (self->count > 0)
-        weir_msg_release(take(self));
-}
-
 /* Passing on ----------------------------------------------------------------------------------- */
 
 static void complete(weir_ctx *ctx, flow_control *self)
@@ -206,21 +200,14 @@ static void flow_control_on_read_complete(weir_ctx *ctx)
     complete(ctx, self);
 }
 
-static void refuse_to_switch(weir_ctx *ctx, flow_control *self)
+static size_t flow_control_held(const weir_ctx *ctx)
 {
-    size_t count = self->count;
-    if (count == 0)
-        return;
-    self->has_failed = true;
-    drop_all(self);
-    weir_ctx_refuse_switch(ctx, "%zu messages", count);
+    return ((const flow_control *)weir_ctx_state(ctx))->count;
 }
 
 static void flow_control_on_event(weir_ctx *ctx, weir_msg *event)
 {
     flow_control *self = weir_ctx_state(ctx);
-    if (event == &weir_event_switched)
-        refuse_to_switch(ctx, self);
     if (event == &weir_event_input_closed && self->count > 0)
         self->is_input_ended = true;
     else
@@ -247,6 +234,7 @@ const weir_handler_type weir_flow_control_handler = {
     .name = "flow control",
     .state_size = sizeof(flow_control),
     .removed = flow_control_removed,
+    .held_reads = flow_control_held,
     .on_read = flow_control_on_read,
     .on_read_complete = flow_control_on_read_complete,
     .on_event = flow_control_on_event,

@@ -62,7 +62,7 @@ static int64_t later(int64_t a, int64_t b)
 /* Bytes that are relayed do not pass: that they came is seen now, and counts from now on. */
 static void look_at_input(const weir_ctx *ctx, guard_handler *self)
 {
-    uint64_t came = weir__counter_get(&weir_ctx_channel(ctx)->bytes_in);
+    uint64_t came = weir__counter_get(&weir_ctx_channel(ctx)->in.bytes);
     if (!self->has_read && came != self->came)
         self->read_at = now_of(ctx);
     self->has_read = false;
@@ -74,9 +74,9 @@ static void look_at_output(const weir_ctx *ctx, guard_handler *self)
 {
     const weir_channel *channel = weir_ctx_channel(ctx);
     uint64_t sent = weir__channel_sent_bytes(channel);
-    bool is_waiting = weir__outbound_has_flushed(&channel->outbound);
+    bool is_waiting = weir__outbound_has_flushed(&channel->out.queue);
     if (sent != self->sent)
-        self->sent_at = channel->sent_at;
+        self->sent_at = channel->out.sent_at;
     if (!is_waiting)
         self->waiting_since = NEVER;
     else if (sent != self->sent || self->waiting_since == NEVER)
@@ -87,7 +87,7 @@ static void look_at_output(const weir_ctx *ctx, guard_handler *self)
 static void begin_period(const weir_ctx *ctx, guard_handler *self)
 {
     weir_channel *channel = weir_ctx_channel(ctx);
-    channel->has_stopped = !channel->is_reading;
+    channel->in.has_stopped = !channel->in.is_reading;
     self->period_from = now_of(ctx);
     self->read_before = self->read;
 }
@@ -96,7 +96,7 @@ static void begin_period(const weir_ctx *ctx, guard_handler *self)
 static void look_at_rate(const weir_ctx *ctx, guard_handler *self)
 {
     const weir_channel *channel = weir_ctx_channel(ctx);
-    bool has_read_all_along = channel->is_auto_read && !channel->has_stopped;
+    bool has_read_all_along = channel->in.is_auto_read && !channel->in.has_stopped;
     if (!has_read_all_along || self->read - self->read_before >= self->guard->min_bytes)
         begin_period(ctx, self);
 }

@@ -69,7 +69,7 @@ static int64_t sent_at(weir_ctx *ctx, const idle_handler *self, const weir_chann
 {
     const weir_channel *channel = weir_ctx_channel(ctx);
     if (weir__channel_is_mine(channel))
-        return channel->sent_at;
+        return channel->out.sent_at;
     return stats->pending_bytes > 0 ? now_of(ctx) : later(self->flushed_at, self->sent_at);
 }
 

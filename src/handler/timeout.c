@@ -58,7 +58,7 @@ static void start_watching(weir_ctx *ctx)
     if (self->since > 0 || self->is_over || !weir_channel_is_active(weir_ctx_channel(ctx)))
         return;
     self->since = now_of(ctx);
-    self->bytes = weir__counter_get(&weir_ctx_channel(ctx)->bytes_in);
+    self->bytes = weir__counter_get(&weir_ctx_channel(ctx)->in.bytes);
     wait_on(ctx, self);
 }
 
@@ -95,7 +95,7 @@ static void timeout_on_inactive(weir_ctx *ctx)
 static void look_at_reads(weir_ctx_timer *timer, weir_ctx *ctx)
 {
     timeout_handler *self = WEIR_CONTAINER(timer, timeout_handler, timer);
-    uint64_t came = weir__counter_get(&weir_ctx_channel(ctx)->bytes_in);
+    uint64_t came = weir__counter_get(&weir_ctx_channel(ctx)->in.bytes);
     if (!self->has_read && came != self->bytes)
         self->since = now_of(ctx); /* they were relayed, and did not pass */
     self->has_read = false;
@@ -140,7 +140,7 @@ static void look_at_writes(weir_ctx_timer *timer, weir_ctx *ctx)
     uint64_t sent = weir__channel_sent_bytes(channel);
     if (!self->has_waiting || sent != self->bytes)
         self->since = now_of(ctx);
-    self->has_waiting = stats.pending_bytes > 0 && weir__outbound_has_flushed(&channel->outbound);
+    self->has_waiting = stats.pending_bytes > 0 && weir__outbound_has_flushed(&channel->out.queue);
     self->bytes = sent;
     if (!self->has_waiting)
         self->since = now_of(ctx);

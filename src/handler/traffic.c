@@ -24,7 +24,6 @@ typedef struct traffic {
     weir_ctx_timer read_again;
     weir_claim read_claims[2];
     int64_t paused_at;
-    bool is_paused;
 
     weir_write_queue queue;
     weir_claim claims[2]; /* of its first, on its bytes */
@@ -32,8 +31,9 @@ typedef struct traffic {
     int stage;            /* how many of them have let it pass */
     int64_t since;        /* when it came to be the first */
     weir_ctx_timer write_again;
-    bool is_pumping;    /* further up the stack */
-    bool is_unwritable; /* the channel, because of what waits here */
+    bool is_pumping; /* further up the stack */
+    weir_hold read_hold;
+    weir_hold write_hold; /* too much waits here */
 } traffic;
 
 static int64_t now_of(const weir_ctx *ctx)
@@ -63,24 +63,22 @@ static int look_again(weir_ctx *ctx, weir_ctx_timer *timer, int64_t wait_ns)
 
 static void resume_reading(weir_ctx *ctx, traffic *self)
 {
-    if (!self->is_paused)
+    if (!self->read_hold.is_set)
         return;
-    self->is_paused = false;
     weir_ctx_cancel(ctx, &self->read_again);
     for (int i = 0; i < self->shaper_count; i++)
         weir__shaper_resumed(self->shapers[i], now_of(ctx) - self->paused_at);
-    weir__channel_set_pause(weir_ctx_channel(ctx), WEIR__PAUSE_SHAPED, false);
+    weir_channel_set_read_hold(weir_ctx_channel(ctx), &self->read_hold, false);
 }
 
 static void pause_reading(weir_ctx *ctx, traffic *self)
 {
-    if (self->is_paused)
+    if (self->read_hold.is_set)
         return;
-    self->is_paused = true;
     self->paused_at = now_of(ctx);
     for (int i = 0; i < self->shaper_count; i++)
         weir__shaper_paused(self->shapers[i]);
-    weir__channel_set_pause(weir_ctx_channel(ctx), WEIR__PAUSE_SHAPED, true);
+    weir_channel_set_read_hold(weir_ctx_channel(ctx), &self->read_hold, true);
 }
 
 /* Reads on when it may, or when there is no memory to wait for that. */
@@ -178,12 +176,8 @@ static void pass_first(weir_ctx *ctx, traffic *self)
 static void tell_writability(weir_ctx *ctx, traffic *self)
 {
     weir_channel *channel = weir_ctx_channel(ctx);
-    bool is_unwritable = self->queue.weight >
-                         (self->is_unwritable ? channel->low_bytes : channel->high_bytes);
-    if (is_unwritable == self->is_unwritable)
-        return;
-    self->is_unwritable = is_unwritable;
-    weir_channel_set_writable(channel, WEIR_TRAFFIC_REASON, !is_unwritable);
+    size_t mark = self->write_hold.is_set ? channel->out.low_bytes : channel->out.high_bytes;
+    weir_channel_set_write_hold(channel, &self->write_hold, self->queue.weight > mark);
 }
 
 /* Writing -------------------------------------------------------------------------------------- */

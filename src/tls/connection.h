@@ -32,6 +32,7 @@ typedef struct weir_tls_connection {
 
     /* Inbound: */
     weir_tls_job *job;         /* NULL: none is away */
+    weir_hold read_hold;       /* until the job is done */
     weir_buf *next_in;         /* what a job is to be started with, behind the pass */
     weir_tls_session *session; /* to be told */
     weir_error *failure;       /* to be told, behind what was good */
@@ -45,7 +46,7 @@ typedef struct weir_tls_connection {
     bool is_ending;         /* a shutdown waits for that, too */
     bool is_output_ended;   /* close_notify is said */
     bool is_closing;        /* a close waits for the other side's close_notify */
-    bool is_held_back;      /* the channel is unwritable because of what waits here */
+    weir_hold write_hold;   /* too much waits here for the handshake */
     weir_tls_writes writes; /* to be encrypted */
     weir_tls_writes sealed; /* records, to be passed on */
     weir_promise *shutdown_promise, *close_promise;
@@ -83,7 +84,6 @@ void weir__tls_write(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
 void weir__tls_flush(weir_ctx *ctx);
 void weir__tls_shutdown(weir_ctx *ctx, weir_promise *promise);
 void weir__tls_close(weir_ctx *ctx, weir_promise *promise);
-void weir__tls_on_writability(weir_ctx *ctx);
 
 /* Records of the engine's own: handshakes, tickets, and answers to key updates, for which a peer
  * may ask without end. */

@@ -264,7 +264,7 @@ static void tls_on_inactive(weir_ctx *ctx)
 
 const weir_handler_type weir_tls_handler = {
     .name = "tls",
-    .is_switch = true,
+    .is_upgrade = true,
     .state_size = sizeof(weir_tls_connection),
     .arg_size = sizeof(weir_tls),
     .arg_retain = weir__tls_config_retain,
@@ -275,7 +275,6 @@ const weir_handler_type weir_tls_handler = {
     .on_read = weir__tls_on_read,
     .on_read_complete = weir__tls_on_read_complete,
     .on_event = weir__tls_on_event,
-    .on_writability = weir__tls_on_writability,
     .on_inactive = tls_on_inactive,
     .on_error = tls_on_error,
     .read = weir__tls_read,

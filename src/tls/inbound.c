@@ -244,7 +244,7 @@ static void on_job_done(weir_tls_job *job, weir_ctx *ctx)
     self->engine = job->engine;
     job->engine = NULL;
     self->job = NULL;
-    weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, true);
+    weir_channel_set_read_hold(weir_ctx_channel(ctx), &self->read_hold, false);
     if (self->phase != WEIR_TLS_SHAKING)
         return; /* it has failed meanwhile, or the channel is closed */
     note_step(self, job->step, &job->error);
@@ -263,7 +263,7 @@ static void start_job(weir_ctx *ctx, weir_tls_connection *self)
         return;
     }
     self->engine = NULL;
-    weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, false);
+    weir_channel_set_read_hold(weir_ctx_channel(ctx), &self->read_hold, true);
 }
 
 static void go_on(weir_ctx *ctx, weir_tls_connection *self)
@@ -278,8 +278,6 @@ static void go_on(weir_ctx *ctx, weir_tls_connection *self)
 void weir__tls_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     weir_tls_connection *self = weir_ctx_state(ctx);
-    if (self->job != NULL) /* another of these has ended what it has begun */
-        weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, false);
     weir_decoder_on_read(ctx, msg);
     go_on(ctx, self);
 }
@@ -346,7 +344,7 @@ void weir__tls_drop_input(weir_ctx *ctx, weir_tls_connection *self)
 {
     if (self->job != NULL) {
         weir__tls_job_abandon(self->job);
-        weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, true);
+        weir_channel_set_read_hold(weir_ctx_channel(ctx), &self->read_hold, false);
     }
     self->job = NULL;
     if (self->next_in != NULL)

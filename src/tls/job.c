@@ -15,21 +15,13 @@ static void destroy(weir_tls_job *job)
     weir_free(job);
 }
 
-static int run(weir_task *task)
+/* On a thread of the executor. */
+static int compute(void *arg)
 {
-    weir_tls_job *job = WEIR_CONTAINER(task, weir_tls_job, task);
+    weir_tls_job *job = arg;
     job->step = weir__tls_engine_shake(job->engine, job->in, weir_buf_readable(job->in),
                                        &job->error);
-    weir_promise_set(job->promise, 0); /* last: from here on it is the loop's */
     return 0;
-}
-
-static void dropped(weir_task *task)
-{
-    weir_tls_job *job = WEIR_CONTAINER(task, weir_tls_job, task);
-    job->step = WEIR_TLS_STEP_FAILED;
-    weir_error_set(&job->error, WEIR_ESHUTDOWN, "tls", "the handshake_group has shut down");
-    weir_promise_set(job->promise, 0);
 }
 
 static void come_back(weir_tls_job *job)
@@ -45,8 +37,12 @@ static void come_back(weir_tls_job *job)
 
 static void on_computed(weir_listener *listener, weir_future *future)
 {
-    (void)future;
-    come_back(WEIR_CONTAINER(listener, weir_tls_job, listener));
+    weir_tls_job *job = WEIR_CONTAINER(listener, weir_tls_job, listener);
+    if (weir_future_code(future) < 0) {
+        job->step = WEIR_TLS_STEP_FAILED;
+        weir_error_set(&job->error, WEIR_ESHUTDOWN, "tls", "the handshake_group has shut down");
+    }
+    come_back(job);
 }
 
 static void on_loop(weir_ctx_timer *timer, weir_ctx *ctx)
@@ -70,12 +66,11 @@ weir_tls_job *weir__tls_job_start(weir_ctx *ctx, weir_executor *executor, weir_t
     job->ctx = ctx;
     job->engine = engine;
     job->in = in;
-    job->task = (weir_task){ .run = run, .dropped = dropped, .name = "tls handshake" };
     job->listener = (weir_listener){ .done = on_computed, .dropped = on_computed };
     job->on_loop.fire = on_loop;
     weir_future_listen(weir_promise_future(job->promise), &job->listener);
-    if (weir_executor_post(executor, &job->task) < 0)
-        run(&job->task); /* rather late than never */
+    if (weir_executor_submit_to(executor, compute, job, job->promise) < 0)
+        weir_promise_set(job->promise, compute(job)); /* rather late than never */
     return job;
 }
 
@@ -86,5 +81,6 @@ void weir__tls_job_abandon(weir_tls_job *job)
         destroy(job);
     } else {
         job->ctx = NULL;
+        weir_future_cancel(weir_promise_future(job->promise)); /* if it has not begun */
     }
 }

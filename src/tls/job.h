@@ -20,7 +20,6 @@ struct weir_tls_job {
     /* job.c's: */
     weir_ctx *ctx; /* NULL: abandoned */
     weir_buf *in;
-    weir_task task;
     weir_listener listener;
     weir_promise *promise;
     weir_ctx_timer on_loop; /* the channel is on a loop again */
@@ -33,7 +32,8 @@ struct weir_tls_job {
 weir_tls_job *weir__tls_job_start(weir_ctx *ctx, weir_executor *executor, weir_tls_engine *engine,
                                   weir_buf *in, void (*done)(weir_tls_job *job, weir_ctx *ctx));
 
-/* Nobody waits for it any more: it ends by itself, with its engine. On the loop. */
+/* Cancels the job, which frees itself with its engine: at once, unless it is being computed. On the
+ * loop. */
 void weir__tls_job_abandon(weir_tls_job *job);
 
 #endif

@@ -144,7 +144,7 @@ static int optional_retain(void *arg)
 
 const weir_handler_type weir_tls_optional_handler = {
     .name = "tls or not",
-    .is_switch = true,
+    .is_upgrade = true,
     .state_size = sizeof(optional),
     .arg_size = sizeof(weir_tls),
     .arg_retain = optional_retain,

@@ -8,8 +8,6 @@
 
 #include <errno.h>
 
-#define REASON_WRITE 30 /* of weir_channel_set_writable */
-
 /* Records on their way ------------------------------------------------------------------------- */
 
 /* Whoever gets one of them may come back to this; then it goes on in there, so that records stay in
@@ -53,13 +51,14 @@ static bool is_queue_full(weir_ctx *ctx)
 typedef struct pause {
     weir_listener listener;
     weir_channel *channel;
+    weir_hold hold;
 } pause;
 
 static void end_pause(weir_listener *listener, weir_future *future)
 {
     pause *self = WEIR_CONTAINER(listener, pause, listener);
     (void)future;
-    weir_channel_set_readable(self->channel, WEIR__TLS_REASON_READ, true);
+    weir_channel_set_read_hold(self->channel, &self->hold, false);
     weir_channel_release(self->channel);
     weir_free(self);
 }
@@ -75,7 +74,7 @@ static void pause_reading(weir_ctx *ctx)
     if (self != NULL && promise != NULL && mark != NULL) {
         *self = (pause){ .listener = { .done = end_pause, .dropped = end_pause },
                          .channel = weir_channel_retain(channel) };
-        weir_channel_set_readable(channel, WEIR__TLS_REASON_READ, false);
+        weir_channel_set_read_hold(channel, &self->hold, true);
         weir_future_listen(weir_promise_future(promise), &self->listener);
         weir_ctx_write_and_flush(ctx, &mark->msg, promise);
         weir_promise_release(promise);
@@ -100,27 +99,16 @@ void weir__tls_send_output(weir_ctx *ctx, weir_tls_connection *self)
         pause_reading(ctx);
 }
 
-/* Another of these may have ended what this one has begun: the reason is the same. */
-void weir__tls_on_writability(weir_ctx *ctx)
-{
-    weir_tls_connection *self = weir_ctx_state(ctx);
-    if (self->is_held_back)
-        weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, false);
-    weir_ctx_fire_writability(ctx);
-}
-
 /* Sealing -------------------------------------------------------------------------------------- */
 
 static void hold_back(weir_ctx *ctx, weir_tls_connection *self)
 {
-    int64_t most = 0;
-    if (!self->is_held_back)
-        weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_WRITE_HIGH_BYTES, &most);
-    bool is_much = self->is_held_back ? self->writes.bytes > 0 : self->writes.bytes > (size_t)most;
-    if (is_much == self->is_held_back)
-        return;
-    self->is_held_back = is_much;
-    weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, !is_much);
+    int64_t max = 0;
+    weir_hold *hold = &self->write_hold;
+    if (!hold->is_set)
+        weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_WRITE_HIGH_BYTES, &max);
+    hold->needs_reads = true; /* the handshake does */
+    weir_channel_set_write_hold(weir_ctx_channel(ctx), hold, self->writes.bytes > (size_t)max);
 }
 
 /* Encrypts what was written, and passes it on. What comes back to this meanwhile finds all of it
@@ -132,7 +120,7 @@ static void seal(weir_ctx *ctx, weir_tls_connection *self)
     weir__tls_pass_sealed(ctx, self);
     if (code < 0)
         weir__tls_fail(ctx, &error);
-    else if (self->is_held_back)
+    else if (self->write_hold.is_set)
         hold_back(ctx, self);
 }
 
@@ -317,7 +305,6 @@ void weir__tls_let_go(weir_ctx *ctx, weir_tls_connection *self, int code)
     weir_ctx_cancel(ctx, &self->timer);
     weir__tls_writes_fail(&self->writes, code);
     end_promise(&self->shutdown_promise, code);
-    if (self->is_held_back)
-        weir_channel_set_writable(weir_ctx_channel(ctx), REASON_WRITE, true);
-    self->is_held_back = self->is_ending = false;
+    weir_channel_set_write_hold(weir_ctx_channel(ctx), &self->write_hold, false);
+    self->is_ending = false;
 }

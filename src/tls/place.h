@@ -5,7 +5,6 @@
 
 #include <weir/tls.h>
 
-#define WEIR__TLS_REASON_READ 3 /* of weir_channel_set_readable */
 #define WEIR__TLS_HANDSHAKE_MS 10000
 
 /* How long they may wait, for it is a part of the time for the handshake. */

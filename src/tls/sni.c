@@ -30,6 +30,7 @@ struct sni {
     weir_tls_sni *config; /* the handler's argument; its `tls` is for the handler that follows */
     weir_tls_hello hello;
     question *asked;
+    weir_hold hold; /* on reads, until there is an answer */
     weir_tls_wait wait;
     weir_ctx_timer settled; /* the channel has a loop again */
     bool is_done;           /* the ClientHello is there */
@@ -110,7 +111,7 @@ static void use_answer(weir_ctx *ctx, sni *self)
     question *asked = self->asked;
     weir_channel *channel = weir_ctx_channel(ctx);
     self->asked = NULL;
-    weir_channel_set_readable(channel, WEIR__TLS_REASON_READ, true);
+    weir_channel_set_read_hold(channel, &self->hold, false);
     if (!self->decoder.is_over && weir_channel_is_open(channel))
         take_context(ctx, self, weir_future_value(weir_promise_future(asked->promise)));
     drop_question(asked);
@@ -163,7 +164,7 @@ static void ask(weir_ctx *ctx, sni *self)
                          .promise = promise,
                          .ctx = ctx };
     self->asked = asked;
-    weir_channel_set_readable(channel, WEIR__TLS_REASON_READ, false);
+    weir_channel_set_read_hold(channel, &self->hold, true);
     weir_future_listen(weir_promise_future(promise), &asked->listener);
     weir_promise_retain(promise);
     self->config->choose(channel, asked_host(self), promise, self->config->arg);
@@ -309,7 +310,7 @@ static void sni_added(weir_ctx *ctx)
 static void forget_question(weir_ctx *ctx, sni *self)
 {
     self->asked->ctx = NULL;
-    weir_channel_set_readable(weir_ctx_channel(ctx), WEIR__TLS_REASON_READ, true);
+    weir_channel_set_read_hold(weir_ctx_channel(ctx), &self->hold, false);
     if (self->asked->is_answered)
         drop_question(self->asked);
     self->asked = NULL;
@@ -370,7 +371,7 @@ static void sni_release(void *arg)
 
 const weir_handler_type weir_tls_sni_handler = {
     .name = "tls sni",
-    .is_switch = true,
+    .is_upgrade = true,
     .state_size = sizeof(sni),
     .arg_size = sizeof(weir_tls_sni),
     .arg_retain = sni_retain,
@@ -378,6 +379,7 @@ const weir_handler_type weir_tls_sni_handler = {
     .added = sni_added,
     .removed = sni_removed,
     .on_active = sni_on_active,
+    .held_reads = weir_decoder_held,
     .on_read = sni_on_read,
     .on_read_complete = sni_on_read_complete,
     .on_event = sni_on_event,

@@ -1,42 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* How a socket gets connected: in time, unless somebody changes their mind. */
+/* Connecting a socket, with a time limit, until its promise is cancelled. */
 #include "transport/socket.h"
 
 #include "base/alloc.h"
 #include "channel/extras.h"
+#include "exec/operation.h"
 
 #include <weir/timer.h>
 
 #include <errno.h>
 
-/* There from the beginning of a connect until both its end and its promise's were seen. */
 typedef struct weir_connecting {
+    weir_operation operation;
     weir_socket *socket;
     weir_io_op op;
     weir_address remote;
-    weir_promise *promise;    /* NULL: nobody waits for it */
-    weir_listener on_promise; /* somebody may cancel it */
     weir_timer timer;
-    int failure;   /* why it was given up: 0, it was not */
-    bool is_over;  /* but for on_promise */
-    bool is_heard; /* on_promise was called, or there is no promise */
+    int failure; /* why it was cancelled; 0: it was not */
 } weir_connecting;
 
-/* Takes the connect off the socket and completes its promise with the code, which is another one
- * when somebody cancels it in the last moment. */
+/* Returns the code, or -ECANCELED if it was cancelled at the last moment. */
 static int end_connect(weir_connecting *self, int code)
 {
-    weir_promise *promise = self->promise;
-    self->is_over = true;
     weir_timer_cancel(&self->timer);
-    if (self->is_heard)
-        weir__free(self); /* else on_promise does, which is still to come */
-    if (promise == NULL)
-        return code;
-    if (weir_promise_set(promise, code) < 0 && code == 0)
-        code = -ECANCELED;
-    weir_promise_release(promise);
-    return code;
+    bool is_cancelled = weir__operation_end(&self->operation, code) < 0;
+    return code == 0 && is_cancelled ? -ECANCELED : code;
 }
 
 static void finish(weir_connecting *self, int code)
@@ -78,19 +66,17 @@ static int on_timeout(weir_timer *timer)
     return 0;
 }
 
-/* It is complete: by us, or by who cancelled it. */
-static void on_promise(weir_listener *listener, weir_future *future)
+static void cancelled(weir_operation *operation)
 {
-    weir_connecting *self = WEIR_CONTAINER(listener, weir_connecting, on_promise);
-    weir_channel *channel = &self->socket->channel;
-    (void)future;
-    self->is_heard = true;
-    if (self->is_over)
-        weir__free(self);
-    else
-        give_up(self, -ECANCELED);
-    weir_channel_release(channel);
+    give_up(WEIR_CONTAINER(operation, weir_connecting, operation), -ECANCELED);
 }
+
+static void destroy(weir_operation *operation)
+{
+    weir__free(WEIR_CONTAINER(operation, weir_connecting, operation));
+}
+
+static const weir_operation_type operation_type = { .cancelled = cancelled, .destroy = destroy };
 
 static int begin(weir_connecting *self, const weir_address *local)
 {
@@ -113,41 +99,6 @@ static int begin(weir_connecting *self, const weir_address *local)
     return code;
 }
 
-/* The promise of the caller may have its listeners anywhere; one that follows it has them here. */
-static int follow(weir_connecting *self, weir_promise *promise)
-{
-    weir_channel *channel = &self->socket->channel;
-    weir_promise *own = weir_channel_promise(channel);
-    int code = own != NULL ? weir_promise_follow(own, weir_promise_future(promise)) : -ENOMEM;
-    if (code == 0) {
-        self->promise = weir_promise_retain(promise);
-        self->on_promise = (weir_listener){ .done = on_promise, .dropped = on_promise };
-        weir_channel_retain(channel);
-        weir_future_listen(weir_promise_future(own), &self->on_promise);
-    } else {
-        weir__promise_end(own, code);
-    }
-    weir_promise_release(own);
-    return code;
-}
-
-static weir_connecting *prepare(weir_socket *socket, const weir_address *remote,
-                                weir_promise *promise)
-{
-    weir_connecting *self = weir__zalloc(sizeof *self);
-    if (self == NULL)
-        return NULL;
-    self->socket = socket;
-    self->remote = *remote;
-    self->timer.fire = on_timeout;
-    self->is_heard = promise == NULL;
-    if (promise != NULL && follow(self, promise) < 0) {
-        weir__free(self);
-        return NULL;
-    }
-    return self;
-}
-
 void weir__socket_connect(weir_channel *channel, const weir_address *remote,
                           const weir_address *local, weir_promise *promise)
 {
@@ -159,12 +110,17 @@ void weir__socket_connect(weir_channel *channel, const weir_address *remote,
         weir__promise_end(promise, refusal);
         return;
     }
-    weir_connecting *self = prepare(socket, remote, promise);
+    weir_connecting *self = weir__zalloc(sizeof *self);
     if (self == NULL) {
         weir__promise_end(promise, -ENOMEM);
         weir__channel_close_now(channel, NULL);
         return;
     }
+    self->socket = socket;
+    self->remote = *remote;
+    self->timer.fire = on_timeout;
+    weir__operation_init_at(&self->operation, &operation_type, promise, &channel->shared.home);
+    weir__operation_watch(&self->operation);
     int code = begin(self, local);
     if (code != WEIR_IO_PENDING)
         finish(self, code);

@@ -134,7 +134,7 @@ static void on_received(weir_io_op *op, const weir_io_result *result)
     } else if (result->code != -ECANCELED) {
         weir__retry_later(&self->retry, &self->socket, result->code);
     }
-    if (channel->is_reading)
+    if (channel->in.is_reading)
         datagram_start_reading(channel);
 }
 
@@ -146,7 +146,7 @@ static void on_batch_end(weir_io_op *op)
     self->has_passed_on = false;
     if (has_passed_on && !weir__channel_is_closing(channel))
         weir__channel_read_complete(channel);
-    if (channel->is_reading)
+    if (channel->in.is_reading)
         datagram_start_reading(channel);
 }
 
@@ -159,7 +159,7 @@ static bool next_datagram(weir_io_file *file, unsigned n, weir_io_datagram *to,
 {
     weir_channel *channel = &weir__socket_of_file(file)->channel;
     const datagram_channel *self = datagrams_of(channel);
-    weir_msg *msg = weir__outbound_at(&channel->outbound, channel->spare, n);
+    weir_msg *msg = weir__outbound_at(&channel->out.queue, channel->out.spare, n);
     if (msg == NULL)
         return false;
     const weir_buf *content = (const weir_buf *)msg;
@@ -189,16 +189,16 @@ static void account(datagram_channel *self, int sent)
 {
     weir_channel *channel = &self->socket.channel;
     for (int i = 0; i < sent; i++)
-        weir__outbound_remove(&channel->outbound, channel->spare, 0);
+        weir__outbound_remove(&channel->out.queue, channel->out.spare, 0);
 }
 
 /* The first one failed, alone. */
 static void fail_first(datagram_channel *self, int code)
 {
-    weir_outbound *queue = &self->socket.channel.outbound;
+    weir_outbound *queue = &self->socket.channel.out.queue;
     if (weir__outbound_has_flushed(queue) && queue->first->promise == NULL)
         queue->lost = code;
-    weir__outbound_remove(queue, self->socket.channel.spare, code);
+    weir__outbound_remove(queue, self->socket.channel.out.spare, code);
 }
 
 /* Whether it is about one that was sent before: -EMSGSIZE is this one's own fault, and a Unix
@@ -213,7 +213,7 @@ static int datagram_gather(weir_io_file *file, weir_io_send *send)
 {
     weir_channel *channel = &weir__socket_of_file(file)->channel;
     send->kind = WEIR_IO_SEND_DATAGRAMS;
-    if (weir__outbound_current(&channel->outbound, channel->spare) != NULL)
+    if (weir__outbound_current(&channel->out.queue, channel->out.spare) != NULL)
         return 1;
     weir__channel_sent(channel, 0); /* only cancelled ones were left */
     return 0;
@@ -237,7 +237,7 @@ static void datagram_on_sent(weir_io_file *file, int code)
             fail_first(self, code < 0 ? code : -EMSGSIZE);
         weir__channel_sent(channel, 0);
     }
-    if (weir__outbound_has_flushed(&channel->outbound))
+    if (weir__outbound_has_flushed(&channel->out.queue))
         weir__io_send(weir__socket_io(&self->socket), file);
 }
 
@@ -250,7 +250,7 @@ static const weir_io_sender datagram_sender = {
 
 static void datagram_flush(weir_channel *channel)
 {
-    if (weir__outbound_has_flushed(&channel->outbound))
+    if (weir__outbound_has_flushed(&channel->out.queue))
         weir__io_send(weir__socket_io(weir__socket_of(channel)), &weir__socket_of(channel)->file);
 }
 

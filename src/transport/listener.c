@@ -77,7 +77,7 @@ static void listener_start_reading(weir_channel *channel)
 static void go_on(listener *self)
 {
     weir_channel *channel = &self->socket.channel;
-    if (channel->is_reading && weir__channel_loop(channel) != NULL)
+    if (channel->in.is_reading && weir__channel_loop(channel) != NULL)
         listener_start_reading(channel);
 }
 

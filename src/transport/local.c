@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "channel/extras.h"
+#include "exec/operation.h"
 #include "transport/local_listener.h"
 
 #include <errno.h>
@@ -25,7 +26,7 @@ typedef struct local_channel {
     bool is_over;         /* there is nothing in the pipe any more, nor will be */
     unsigned next, count; /* of those that were taken from the pipe and not read: */
     weir_msg *taken[WEIR__LOCAL_BATCH];
-    weir_promise *promise; /* of connecting */
+    weir_operation connecting;
     weir_ctx_timer timeout;
 
     weir_address local, remote; /* under the channel's lock; none: unknown */
@@ -59,7 +60,7 @@ static bool has_read_everything(const local_channel *self)
 static void reset_unless_reading(local_channel *self)
 {
     weir_channel *channel = &self->end.base;
-    bool will_find_out = channel->is_reading && !has_read_everything(self);
+    bool will_find_out = channel->in.is_reading && !has_read_everything(self);
     if (!weir__channel_is_closing(channel) && !will_find_out)
         weir__channel_sent(channel, -ECONNRESET);
 }
@@ -67,7 +68,7 @@ static void reset_unless_reading(local_channel *self)
 static void local_flush(weir_channel *channel)
 {
     local_channel *self = (local_channel *)channel;
-    weir_outbound *queue = &channel->outbound;
+    weir_outbound *queue = &channel->out.queue;
     weir_local_parcel parcels[WEIR__PIPE_MESSAGES];
     unsigned to = !self->side, room, count = 0;
     size_t room_bytes, bytes = 0;
@@ -77,7 +78,7 @@ static void local_flush(weir_channel *channel)
         return;
     }
     while (count < room && bytes < room_bytes &&
-           (msg = weir__outbound_take(queue, channel->spare)) != NULL) {
+           (msg = weir__outbound_take(queue, channel->out.spare)) != NULL) {
         parcels[count] = (weir_local_parcel){ .msg = msg, .size = weir_msg_size(msg) };
         bytes += parcels[count++].size;
     }
@@ -95,56 +96,51 @@ static void local_shutdown(weir_channel *channel, weir_promise *promise)
 
 /* Connecting ----------------------------------------------------------------------------------- */
 
-static void end_connecting(local_channel *self, int code)
+/* Returns the code, or -ECANCELED if it was cancelled at the last moment. */
+static int end_connecting(local_channel *self, int code)
 {
-    weir_promise *promise = self->promise;
     if (!self->is_connecting)
-        return;
+        return code;
     self->is_connecting = false;
-    self->promise = NULL;
     weir_ctx_cancel(&self->end.base.pipeline.head, &self->timeout);
     if (code < 0)
-        weir__local_withdraw(self->pipe); /* who accepts it in this moment finds it closed */
-    weir__promise_end(promise, code);
-    weir_promise_release(promise);
+        weir__local_withdraw(self->pipe); /* a listener that accepts it now finds it closed */
+    bool is_cancelled = weir__operation_end(&self->connecting, code) < 0;
+    return code == 0 && is_cancelled ? -ECANCELED : code;
 }
 
-static void fail_connecting(local_channel *self, int code)
+static void finish_connecting(local_channel *self, int code)
 {
-    end_connecting(self, code);
-    weir__channel_close_now(&self->end.base, NULL);
+    weir_channel *channel = &self->end.base;
+    if (end_connecting(self, code) < 0) {
+        weir__channel_close_now(channel, NULL);
+        return;
+    }
+    self->is_connected = true;
+    weir__channel_activate(channel);
 }
 
 static void on_timeout(weir_ctx_timer *timer, weir_ctx *head)
 {
     (void)head;
-    fail_connecting(WEIR_CONTAINER(timer, local_channel, timeout), -ETIMEDOUT);
+    finish_connecting(WEIR_CONTAINER(timer, local_channel, timeout), -ETIMEDOUT);
 }
 
-/* Maybe on another thread: the promise need not be the channel's. */
-static void on_promise(weir_listener *listener, weir_future *future)
+/* Unless the listener has accepted it before, whose child is closed then. */
+static void cancelled(weir_operation *connecting)
 {
-    weir_local_pipe *pipe = WEIR_CONTAINER(listener, weir_local_pipe, on_promise);
-    if (weir_future_code(future) == -ECANCELED)
-        weir__local_pipe_settle(pipe, -ECANCELED);
-    weir__local_pipe_release(pipe);
+    weir__local_pipe_settle(WEIR_CONTAINER(connecting, local_channel, connecting)->pipe,
+                            -ECANCELED);
 }
 
-/* What the other side, or who waits for it, has decided. */
+static const weir_operation_type connecting_type = { .cancelled = cancelled };
+
+/* Whether the listener has accepted or refused it. */
 static void look_for_outcome(local_channel *self)
 {
     int code = weir__local_pipe_outcome(self->pipe);
-    if (code == 0 && self->promise != NULL && !weir_promise_set_uncancellable(self->promise))
-        code = -ECANCELED;
-    if (code == -EINPROGRESS)
-        return;
-    if (code < 0) {
-        fail_connecting(self, code);
-        return;
-    }
-    self->is_connected = true;
-    end_connecting(self, 0);
-    weir__channel_activate(&self->end.base);
+    if (code != -EINPROGRESS)
+        finish_connecting(self, code);
 }
 
 static int check_connect(const local_channel *self, const weir_address *remote,
@@ -193,17 +189,13 @@ static void local_connect(weir_channel *channel, const weir_address *remote,
     }
     set_addresses(self, local, remote);
     self->is_connecting = true;
-    self->promise = weir_promise_retain(promise);
     self->pipe->local = self->local;
     self->pipe->remote = *remote;
-    if (promise != NULL) {
-        weir__local_pipe_retain(self->pipe);
-        self->pipe->on_promise = (weir_listener){ .done = on_promise, .dropped = on_promise };
-        weir_future_listen(weir_promise_future(promise), &self->pipe->on_promise);
-    }
+    weir__operation_init_at(&self->connecting, &connecting_type, promise, &channel->shared.home);
+    weir__operation_watch(&self->connecting);
     code = weir__local_knock(self->pipe);
     if (code < 0)
-        fail_connecting(self, code);
+        finish_connecting(self, code);
 }
 
 /* Only a name to be told. */
@@ -230,9 +222,9 @@ static void answer(weir_local_end *end)
     if (!self->is_connected)
         return;
     weir__local_end_deliver(end, next_message);
-    if (channel->is_reading && has_read_everything(self))
+    if (channel->in.is_reading && has_read_everything(self))
         weir__channel_read_ended(channel, 0);
-    if (weir__outbound_has_flushed(&channel->outbound))
+    if (weir__outbound_has_flushed(&channel->out.queue))
         weir__channel_resume_output(channel);
 }
 
@@ -321,7 +313,7 @@ weir_channel *weir__local_child_new(weir_channel *parent, weir_local_pipe *pipe)
     self->is_connected = true;
     self->local = pipe->remote;
     self->remote = pipe->local;
-    child->pauses_when_unwritable = true; /* unless the listener's options say otherwise */
+    child->out.pauses_when_unwritable = true; /* unless the listener's options say otherwise */
     if (weir__channel_inherit(child) == 0)
         return child;
     weir_channel_release(child);

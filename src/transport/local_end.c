@@ -63,8 +63,7 @@ static int run(weir_task *task)
     pthread_mutex_lock(end->lock);
     end->is_rung = false;
     pthread_mutex_unlock(end->lock);
-    weir_channel_state state = weir__lifecycle_state(&end->base.life);
-    if (state == WEIR_CHANNEL_REGISTERED || state == WEIR_CHANNEL_ACTIVE)
+    if (weir__channel_is_attached(&end->base))
         end->answer(end);
     weir_channel_release(&end->base);
     return 0;
@@ -133,7 +132,7 @@ void weir__local_end_deliver(weir_local_end *end, weir_msg *(*next)(weir_local_e
     weir_msg *msg;
     unsigned count = 0;
     end->is_delivering = true;
-    while (count < WEIR__LOCAL_BATCH && channel->is_reading && (msg = next(end)) != NULL) {
+    while (count < WEIR__LOCAL_BATCH && channel->in.is_reading && (msg = next(end)) != NULL) {
         count++;
         weir__channel_read(channel, msg);
     }
@@ -142,8 +141,8 @@ void weir__local_end_deliver(weir_local_end *end, weir_msg *(*next)(weir_local_e
     end->is_delivering = false;
     if (end->is_quiet_awaited) {
         end->is_quiet_awaited = false;
-        weir__channel_quiet(channel);
-    } else if (count == WEIR__LOCAL_BATCH && channel->is_reading) {
+        weir__channel_quiesced(channel);
+    } else if (count == WEIR__LOCAL_BATCH && channel->in.is_reading) {
         weir__local_end_ring_self(end);
     }
 }

@@ -170,7 +170,7 @@ static weir_msg *next_accepted(weir_local_end *end)
     weir_local_listener *self = (weir_local_listener *)end;
     weir_local_pipe *pipe;
     weir_msg *msg = NULL;
-    while (msg == NULL && end->base.is_reading && may_accept(self) &&
+    while (msg == NULL && end->base.in.is_reading && may_accept(self) &&
            (pipe = take_waiting(self)) != NULL) {
         msg = accept_one(self, pipe);
         weir__local_pipe_release(pipe);

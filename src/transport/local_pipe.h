@@ -46,7 +46,6 @@ typedef struct weir_local_pipe {
 
     /* Set before anybody else sees it. */
     weir_address local, remote; /* as the connecting end sees them; the first may be none */
-    weir_listener on_promise;   /* of connecting, which somebody may cancel */
 } weir_local_pipe;
 
 /* NULL: no memory. */

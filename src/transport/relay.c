@@ -21,6 +21,7 @@ typedef struct weir_relaying {
     weir_promise *promise;  /* may be NULL */
     int ends[2];            /* of the pipe: to read from, to write to */
     size_t held;            /* bytes in it */
+    weir_hold hold;         /* on reads of `from` */
     weir_io_op in;
     weir_task begin;
     weir_deferred deferred; /* frees it: the backend may still look at an operation */
@@ -43,12 +44,12 @@ static void end(relay *self, int code)
     sys->close(sys, self->ends[1]);
     self->from->is_relayed = self->to->is_relay = false;
     weir__stream_take_sender(self->to);
-    self->to->channel.is_output_lent = false;
+    self->to->channel.out.is_lent = false;
     if (self->to->extras != NULL)
         self->to->extras->relaying = NULL;
     weir__promise_end(self->promise, code);
     weir_promise_release(self->promise);
-    weir__channel_set_pause(&self->from->channel, WEIR__PAUSE_RELAYED, false);
+    weir_channel_set_read_hold(&self->from->channel, &self->hold, false);
     weir__socket_landed(self->from);
     weir__socket_landed(self->to);
     self->deferred.run = destroy;
@@ -100,13 +101,13 @@ static bool has_lost_an_end(const relay *self)
 static void sent(relay *self, int bytes)
 {
     self->held -= (size_t)bytes;
-    weir__counter_add(&self->to->channel.outbound.bytes_out, (uint64_t)bytes);
+    weir__counter_add(&self->to->channel.out.queue.bytes_out, (uint64_t)bytes);
     weir__channel_note_sent(&self->to->channel);
 }
 
 static void fill(relay *self)
 {
-    if (has_lost_an_end(self) || self->to->channel.is_output_ended)
+    if (has_lost_an_end(self) || self->to->channel.out.is_ended)
         end_and_resume(self, WEIR_ECLOSED);
     else
         weir__io_submit(weir__socket_io(self->from), &self->in);
@@ -156,7 +157,7 @@ static const weir_io_sender relay_sender = {
 static void on_in(weir_io_op *op, const weir_io_result *result)
 {
     relay *self = WEIR_CONTAINER(op, relay, in);
-    bool is_stopped = result->code == -ECANCELED && self->to->channel.is_output_ended;
+    bool is_stopped = result->code == -ECANCELED && self->to->channel.out.is_ended;
     if (has_lost_an_end(self) || is_stopped) {
         end_and_resume(self, WEIR_ECLOSED);
     } else if (result->code < 0) {
@@ -165,7 +166,7 @@ static void on_in(weir_io_op *op, const weir_io_result *result)
         finish(self);
     } else {
         self->held = (size_t)result->code;
-        weir__counter_add(&self->from->channel.bytes_in, (uint64_t)result->code);
+        weir__counter_add(&self->from->channel.in.bytes, (uint64_t)result->code);
         weir__io_send(weir__socket_io(self->to), &self->to->file);
     }
 }
@@ -206,7 +207,7 @@ static int check_handlers(weir_channel *channel, weir_error *error)
     weir_handler_info info;
     const weir_pipeline *pipeline = weir_channel_pipeline(channel);
     for (size_t i = 0; weir_pipeline_at(pipeline, i, &info) == 0; i++) {
-        if (info.type->is_switch)
+        if (info.type->is_upgrade)
             return weir_error_set(error, -EOPNOTSUPP, "relay",
                                   "%s must see all bytes, and of a relay it sees none", info.name);
     }
@@ -226,8 +227,8 @@ static int check(const weir_channel *from, weir_channel *to)
         return -EPERM;
     if (loop != other)
         return -EXDEV;
-    if (!weir_channel_is_active(from) || !weir_channel_is_active(to) || from->is_input_ended ||
-        to->is_output_ended)
+    if (!weir_channel_is_active(from) || !weir_channel_is_active(to) || from->in.is_ended ||
+        to->out.is_ended)
         return -ENOTCONN;
     return 0;
 }
@@ -237,7 +238,7 @@ static int check_busy(const weir_channel *from, weir_channel *to)
 {
     bool is_busy = weir__socket_of(from)->is_relayed || weir__socket_of(to)->is_relay ||
                    weir__io_is_sending(&weir__socket_of(to)->file) ||
-                   !weir__outbound_is_empty(&to->outbound);
+                   !weir__outbound_is_empty(&to->out.queue);
     return is_busy ? -EBUSY : 0;
 }
 
@@ -265,9 +266,9 @@ static int start(weir_channel *from, weir_channel *to, weir_promise *promise)
     weir_channel_retain(from);
     weir_channel_retain(to);
     self->from->is_relayed = self->to->is_relay = true;
-    to->is_output_lent = true;
+    to->out.is_lent = true;
     extras->relaying = self;
-    weir__channel_set_pause(from, WEIR__PAUSE_RELAYED, true);
+    weir_channel_set_read_hold(from, &self->hold, true);
     begin(&self->begin);
     return 0;
 }

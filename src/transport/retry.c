@@ -9,7 +9,7 @@ static int on_timer(weir_timer *timer)
     weir_retry *self = WEIR_CONTAINER(timer, weir_retry, timer);
     weir_channel *channel = &self->socket->channel;
     self->is_waiting = false;
-    if (channel->is_reading)
+    if (channel->in.is_reading)
         channel->transport->start_reading(channel);
     return 0;
 }

@@ -66,7 +66,7 @@ static int prepare_region(weir_socket *self, weir_file_region *region, weir_io_s
     if (region->on_progress != NULL && self->extras->sending->progress == NULL &&
         begin_progress(self->extras->sending, region) < 0)
         return -ENOMEM;
-    uint64_t sent = self->channel.outbound.first->sent;
+    uint64_t sent = self->channel.out.queue.first->sent;
     uint64_t left = region->length - sent;
     send->kind = WEIR_IO_SEND_FILE;
     send->fd = region->fd;
@@ -133,15 +133,15 @@ static void queue_progress(progress *self, uint64_t sent)
 static int region_sent(weir_socket *self, weir_file_region *region, int sent)
 {
     weir_channel *channel = &self->channel;
-    weir_write *entry = channel->outbound.first;
+    weir_write *entry = channel->out.queue.first;
     if (sent == 0 && entry->sent < region->length)
         return WEIR_EOF;
     entry->sent += (size_t)sent;
-    weir__counter_add(&channel->outbound.bytes_out, (uint64_t)sent);
+    weir__counter_add(&channel->out.queue.bytes_out, (uint64_t)sent);
     queue_progress(self->extras->sending->progress, entry->sent);
     if (entry->sent == region->length) {
         end_progress(self->extras->sending);
-        weir__outbound_remove(&channel->outbound, channel->spare, 0);
+        weir__outbound_remove(&channel->out.queue, channel->out.spare, 0);
     }
     return 0;
 }
@@ -150,16 +150,16 @@ static int region_sent(weir_socket *self, weir_file_region *region, int sent)
 static int parcel_sent(weir_socket *self, weir_descriptors *parcel, int sent)
 {
     weir_channel *channel = &self->channel;
-    weir_write *entry = channel->outbound.first;
+    weir_write *entry = channel->out.queue.first;
     entry->msg = weir_msg_retain(&parcel->bytes->msg);
     weir_msg_release(&parcel->msg);
-    weir__outbound_sent(&channel->outbound, channel->spare, (size_t)sent);
+    weir__outbound_sent(&channel->out.queue, channel->out.spare, (size_t)sent);
     return 0;
 }
 
 int weir__sending_sent(weir_socket *self, int sent)
 {
-    weir_msg *msg = self->channel.outbound.first->msg;
+    weir_msg *msg = self->channel.out.queue.first->msg;
     return msg->type == &weir_descriptors_type ? parcel_sent(self, (weir_descriptors *)msg, sent)
                                                : region_sent(self, (weir_file_region *)msg, sent);
 }

@@ -105,7 +105,7 @@ bool weir__socket_landed(weir_socket *self)
     if (is_busy(self) || is_relaying(self) || (is_closing && weir__lingering_begin(self)))
         return true;
     self->is_quiescing = false;
-    weir__channel_quiet(&self->channel);
+    weir__channel_quiesced(&self->channel);
     return true;
 }
 
@@ -220,7 +220,7 @@ void weir__socket_start_reading(weir_channel *channel)
     weir_socket *self = weir__socket_of(channel);
     if (self->in.is_in_flight || !self->is_attached)
         return; /* it is being cancelled: then its end will see that reading is wished again */
-    self->in.is_multishot = channel->is_auto_read;
+    self->in.is_multishot = channel->in.is_auto_read;
     weir__io_submit(weir__socket_io(self), &self->in);
 }
 
@@ -235,7 +235,7 @@ void weir__socket_end_batch(weir_socket *self)
 {
     if (!weir__channel_is_closing(&self->channel))
         weir__channel_read_complete(&self->channel);
-    if (!self->in.is_in_flight && self->channel.is_reading)
+    if (!self->in.is_in_flight && self->channel.in.is_reading)
         weir__socket_start_reading(&self->channel);
 }
 

@@ -28,7 +28,7 @@ WEIR__BESIDE static void on_received_otherwise(weir_socket *self, const weir_io_
         deliver(self, result);
     if (result->is_armed || weir__socket_landed(self) || result->buf != NULL)
         return; /* after the one buffer of a one-shot receive the end of the batch goes on */
-    if (result->code == -ECANCELED && self->channel.is_reading)
+    if (result->code == -ECANCELED && self->channel.in.is_reading)
         weir__socket_start_reading(&self->channel);
     else if (result->code < 0 && result->code != -ECANCELED && self->is_relayed)
         self->file.kept_code =
@@ -60,16 +60,18 @@ static int stream_gather(weir_io_file *file, weir_io_send *send)
 {
     weir_socket *self = weir__socket_of_file(file);
     weir_channel *channel = &self->channel;
+    weir_outbound *queue = &channel->out.queue;
     weir_msg *msg;
-    while ((msg = weir__outbound_current(&channel->outbound, channel->spare)) != NULL) {
-        if (msg->type != &weir_buf_type)
-            return weir__sending_prepare(self, msg, send);
-        int count = weir__outbound_gather(&channel->outbound, channel->spare, send->pieces,
+    do {
+        int count = weir__outbound_gather(queue, channel->out.spare, send->pieces,
                                           send->max_pieces);
         if (count != 0)
             return count;
-        weir__outbound_sent(&channel->outbound, channel->spare, 0);
-    }
+        msg = weir__outbound_current(queue, channel->out.spare);
+        if (msg != NULL && msg->type != &weir_buf_type)
+            return weir__sending_prepare(self, msg, send);
+        weir__outbound_sent(queue, channel->out.spare, 0); /* empty messages */
+    } while (msg != NULL);
     weir__channel_sent(channel, 0);
     return 0;
 }
@@ -77,10 +79,10 @@ static int stream_gather(weir_io_file *file, weir_io_send *send)
 /* 0, or the code that ends everything. */
 static int account(weir_socket *self, int sent)
 {
-    weir_outbound *queue = &self->channel.outbound;
+    weir_outbound *queue = &self->channel.out.queue;
     if (queue->first->msg->type != &weir_buf_type)
         return weir__sending_sent(self, sent);
-    weir__outbound_sent(queue, self->channel.spare, (size_t)sent);
+    weir__outbound_sent(queue, self->channel.out.spare, (size_t)sent);
     return 0;
 }
 
@@ -88,11 +90,11 @@ WEIR__HOT static void stream_on_sent(weir_io_file *file, int code)
 {
     weir_socket *self = weir__socket_of_file(file);
     weir_channel *channel = &self->channel;
-    if (code >= 0 && weir__outbound_has_flushed(&channel->outbound))
+    if (code >= 0 && weir__outbound_has_flushed(&channel->out.queue))
         code = account(self, code);
     if (code >= 0 || !weir__channel_is_closing(channel))
         weir__channel_sent(channel, code);
-    if (code >= 0 && weir__outbound_has_flushed(&channel->outbound))
+    if (code >= 0 && weir__outbound_has_flushed(&channel->out.queue))
         weir__io_send(weir__socket_io(self), file);
 }
 
@@ -105,9 +107,9 @@ static const weir_io_sender stream_sender = {
 WEIR__HOT static void stream_flush(weir_channel *channel)
 {
     weir_socket *self = weir__socket_of(channel);
-    if (self->is_relay && channel->is_output_ended)
+    if (self->is_relay && channel->out.is_ended)
         weir__relaying_stop(self->extras->relaying);
-    if (weir__outbound_has_flushed(&channel->outbound))
+    if (weir__outbound_has_flushed(&channel->out.queue))
         weir__io_send(weir__socket_io(self), &self->file);
 }
 

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static weir_hold hold;
+
 /* A world of channels -------------------------------------------------------------------------- */
 
 #define MOST 8
@@ -452,7 +454,7 @@ static void a_broadcast_reaches_all_but_one(void **state)
     assert_int_equal(weir_channel_group_broadcast(w.group, text("b"),
                                                   &(weir_broadcast){ .except = w.channels[1] }),
                      3);
-    assert_int_equal(weir_channel_set_writable(w.channels[2], 1, false), 0);
+    assert_int_equal(weir_channel_set_write_hold(w.channels[2], fresh_hold(&hold), true), 0);
     weir_broadcast to_writable = { .matches = is_writable, .match_arg = (void *)&weir_buf_type };
     assert_int_equal(weir_channel_group_broadcast(w.group, text("c"), &to_writable), 3);
     assert_int_equal(weir_channel_group_remove(w.group, w.channels[3]), 0);

@@ -44,7 +44,7 @@ static weir_channel *channel_of(weir_promise *promise)
     weir_promise_release(promise);
     if (driven != NULL)
         step_all(driven);
-    WAIT_FOR(!atomic_load(&channel->is_inbox_posted));
+    WAIT_FOR(!atomic_load(&channel->inbox.is_posted));
     return channel;
 }
 
@@ -582,14 +582,16 @@ static void stop_reading(weir_channel *channel)
     weir_channel_set_option(channel, WEIR_OPTION_AUTO_READ, 0, NULL);
 }
 
+static weir_hold read_hold, write_hold;
+
 static void pause_reading(weir_channel *channel)
 {
-    weir_channel_set_readable(channel, 1, false);
+    weir_channel_set_read_hold(channel, fresh_hold(&read_hold), true);
 }
 
 static void forbid_writing(weir_channel *channel)
 {
-    weir_channel_set_writable(channel, 1, false);
+    weir_channel_set_write_hold(channel, fresh_hold(&write_hold), true);
 }
 
 /* Given back in a state that its next borrower could not use: it is sent to its end instead. */

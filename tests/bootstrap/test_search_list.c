@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The search list. */
-#include "bootstrap/search_list.h"
+#include "bootstrap/name_config.h"
 #include "bootstrap/shared.h"
 
 /* "ndots: domain domain" */

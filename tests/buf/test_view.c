@@ -2,6 +2,8 @@
 /* Views and copies: what they share, what they keep to themselves, and how long they live. */
 #include "kinds.h"
 
+#include "buf/pool.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -648,13 +650,64 @@ static void null_is_refused(void **state)
     assert_null(view);
 }
 
+/* Loans ------------------------------------------------------------------------------------- */
+
+static void block_lives_until_its_loan_ends(void **state)
+{
+    (void)state;
+    weir_buf *view, *buf = weir_buf_from("abc", 3);
+    weir_block *block = buf->block;
+    weir_loan outer = weir__loan_begin(block);
+    assert_int_equal(weir_buf_retained_slice(buf, 0, 2, &view), 0);
+    assert_int_equal(weir_buf_release(buf), 1);
+    assert_memory_equal(weir_buf_peek(view, 0, 2), "ab", 2);
+    assert_int_equal(weir_buf_release(view), 1);
+    assert_int_equal(atomic_load(&block->refs), weir__loan.spare);
+    weir__loan_end(outer); /* releases it: the case ends with as many blocks as before */
+}
+
+static void views_outlive_the_loan(void **state)
+{
+    (void)state;
+    weir_buf *view, *buf = weir_buf_from("abc", 3);
+    weir_loan outer = weir__loan_begin(buf->block);
+    assert_int_equal(weir_buf_retained_slice(buf, 1, 2, &view), 0);
+    weir_buf_release(buf);
+    weir__loan_end(outer);
+    assert_int_equal(atomic_load(&view->block->refs), 1);
+    assert_memory_equal(weir_buf_peek(view, 0, 2), "bc", 2);
+    weir_buf_release(view);
+}
+
+/* All its references are lent, and given back to a loan inside it. */
+static void exhausted_loan_keeps_its_block(void **state)
+{
+    (void)state;
+    enum { MANY = (1 << 16) + 8 };
+    static weir_buf *views[MANY];
+    weir_buf *buf = weir_buf_from("abc", 3);
+    weir_block *block = buf->block;
+    weir_loan outermost = weir__loan_begin(block);
+    for (size_t i = 0; i < MANY; i++)
+        assert_int_equal(weir_buf_retained_slice(buf, 0, 1, &views[i]), 0);
+    assert_int_equal(weir__loan.spare, 1);
+    weir_loan outer = weir__loan_begin(block);
+    weir_buf_release(buf);
+    for (size_t i = 0; i < MANY; i++)
+        weir_buf_release(views[i]);
+    weir__loan_end(outer);
+    assert_ptr_equal(weir__loan.block, block);
+    assert_int_equal(atomic_load(&block->refs), 1);
+    weir__loan_end(outermost);
+}
+
 int main(void)
 {
     const struct CMUnitTest plain[] = {
-        weir_case(borrowed_slice_is_no_message),
-        weir_case(borrowed_slice_costs_nothing),
-        weir_case(last_view_grows_in_place),
-        weir_case(null_is_refused),
+        weir_case(borrowed_slice_is_no_message),    weir_case(borrowed_slice_costs_nothing),
+        weir_case(last_view_grows_in_place),        weir_case(null_is_refused),
+        weir_case(block_lives_until_its_loan_ends), weir_case(views_outlive_the_loan),
+        weir_case(exhausted_loan_keeps_its_block),
     };
     static const kind_case cases[] = {
         for_all(slices_any_range),

@@ -13,13 +13,13 @@
 typedef struct stub {
     weir_channel base;
     _Atomic(bool) *is_freed;
-    bool is_busy; /* something is under way, until stub_become_quiet */
+    bool is_busy; /* an operation is in flight, until stub_become_quiet */
+    bool is_connected;
 } stub;
 
 static inline bool stub_is_active(const weir_channel *channel)
 {
-    (void)channel;
-    return true;
+    return ((const stub *)channel)->is_connected;
 }
 
 static inline void stub_nothing(weir_channel *channel)
@@ -29,8 +29,8 @@ static inline void stub_nothing(weir_channel *channel)
 
 static inline void stub_flush(weir_channel *channel)
 {
-    while (weir__outbound_has_flushed(&channel->outbound))
-        weir__outbound_remove(&channel->outbound, NULL, 0);
+    while (weir__outbound_has_flushed(&channel->out.queue))
+        weir__outbound_remove(&channel->out.queue, NULL, 0);
     weir__channel_sent(channel, 0);
 }
 
@@ -67,6 +67,7 @@ static inline stub *new_stub(story *to, _Atomic(bool) *is_freed)
     assert_non_null(self);
     weir__channel_init(&self->base, &stub_transport, NULL);
     self->is_freed = is_freed;
+    self->is_connected = true;
     if (to != NULL)
         assert_int_equal(add_recorder(&self->base, to), 0);
     return self;
@@ -76,7 +77,7 @@ static inline int stub_become_quiet(void *arg)
 {
     stub *self = arg;
     self->is_busy = false;
-    weir__channel_quiet(&self->base);
+    weir__channel_quiesced(&self->base);
     return 0;
 }
 

@@ -277,7 +277,7 @@ static void assert_closed_for_all(weir_channel *channel)
     assert_int_equal(
         weir_pipeline_add_last(weir_channel_pipeline(channel), "late", &recorder, NULL),
         WEIR_ECLOSED);
-    assert_int_equal(weir_pipeline_remove(weir_channel_pipeline(channel), "recorder"),
+    assert_int_equal(weir_pipeline_remove(weir_channel_pipeline(channel), "recorder", NULL),
                      WEIR_ENOTFOUND);
     weir_channel_read(channel);
     weir_channel_flush(channel);

@@ -5,6 +5,8 @@
 
 #include <weir/duplex.h>
 
+static weir_hold hold;
+
 /* Helpers -------------------------------------------------------------------------------------- */
 
 /* Calls a function on a loop that has a thread, and waits for it. */
@@ -194,7 +196,7 @@ static const weir_handler_type other_half = {
 
 static int remove_duplex(void *embedded)
 {
-    return weir_pipeline_remove(weir_embedded_pipeline(embedded), "duplex");
+    return weir_pipeline_remove(weir_embedded_pipeline(embedded), "duplex", NULL);
 }
 
 static void a_duplex_takes_out_its_halves_and_not_what_a_half_has_added(void **state)
@@ -332,7 +334,7 @@ static int add_and_remove(void *arg)
 {
     visit *self = arg;
     self->added = add_in_group(self->pipeline, "x", &spy, self->group);
-    self->removed = weir_pipeline_remove(self->pipeline, "x");
+    self->removed = weir_pipeline_remove(self->pipeline, "x", NULL);
     return 0;
 }
 
@@ -462,13 +464,13 @@ static void bytes_before_writable_are_those_above_the_water_marks_only(void **st
     assert_int_equal(weir_channel_set_water_marks(channel, 4, 15), 0);
     weir_embedded_run(e);
     spy_call(e, write_ten);
-    assert_int_equal(weir_channel_set_writable(channel, 3, false), 0);
+    assert_int_equal(weir_channel_set_write_hold(channel, fresh_hold(&hold), true), 0);
     weir_embedded_run(e);
     assert_false(weir_channel_is_writable(channel));
     assert_int_equal(weir_channel_bytes_before_writable(channel), 0);
     spy_call(e, write_ten);
     assert_int_equal(weir_channel_bytes_before_writable(channel), 16);
-    assert_int_equal(weir_channel_set_writable(channel, 3, true), 0);
+    assert_int_equal(weir_channel_set_write_hold(channel, &hold, false), 0);
     weir_embedded_run(e);
     assert_false(weir_channel_is_writable(channel));
     assert_int_equal(weir_channel_bytes_before_writable(channel), 16);
@@ -479,7 +481,7 @@ static void bytes_before_writable_are_those_above_the_water_marks_only(void **st
 static void begin_to_send(weir_channel *channel)
 {
     struct iovec pieces[8];
-    weir__outbound_gather(&channel->outbound, channel->spare, pieces, 8);
+    weir__outbound_gather(&channel->out.queue, channel->out.spare, pieces, 8);
     ((stub *)channel)->is_busy = true;
 }
 
@@ -505,7 +507,7 @@ static int end_send(void *arg)
 {
     late_write *self = arg;
     weir_channel *channel = &self->stub->base;
-    weir__outbound_sent(&channel->outbound, channel->spare, 5);
+    weir__outbound_sent(&channel->out.queue, channel->out.spare, 5);
     weir__channel_sent(channel, 0);
     return stub_become_quiet(self->stub);
 }
@@ -594,11 +596,11 @@ static void send_gathered(weir_channel *channel)
 {
     struct iovec pieces[8];
     size_t bytes = 0;
-    int count = weir__outbound_gather(&channel->outbound, channel->spare, pieces, 8);
+    int count = weir__outbound_gather(&channel->out.queue, channel->out.spare, pieces, 8);
     for (int i = 0; i < count; i++)
         bytes += pieces[i].iov_len;
     gathered += bytes;
-    weir__outbound_sent(&channel->outbound, channel->spare, bytes);
+    weir__outbound_sent(&channel->out.queue, channel->out.spare, bytes);
     weir__channel_sent(channel, count < 0 ? count : 0);
 }
 
@@ -837,7 +839,7 @@ static void use_window(weir_ctx *ctx)
 {
     window *self = weir_ctx_arg(ctx);
     if (self->removes)
-        self->removed = weir_pipeline_remove(weir_channel_pipeline(self->channel), "x");
+        self->removed = weir_pipeline_remove(weir_channel_pipeline(self->channel), "x", NULL);
     run_elsewhere(self->elsewhere, self);
     weir_ctx_fire_inactive(ctx);
 }

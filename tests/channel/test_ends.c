@@ -61,45 +61,46 @@ static void without_auto_read_each_read_is_one_batch(void **state)
     weir_embedded_free(e);
 }
 
-typedef struct reason {
+typedef struct holding_reads {
     weir_channel *channel;
-    unsigned number;
-    bool is_readable;
-} reason;
+    weir_hold *hold;
+    bool is_set;
+} holding_reads;
 
-static int set_readable(void *arg)
+static int set_hold(void *arg)
 {
-    const reason *self = arg;
-    return weir_channel_set_readable(self->channel, self->number, self->is_readable);
+    const holding_reads *self = arg;
+    return weir_channel_set_read_hold(self->channel, self->hold, self->is_set);
 }
 
-static void users_have_reasons_against_reading(void **state)
+static void channel_reads_once_the_last_hold_is_released(void **state)
 {
     (void)state;
     weir_embedded *e = open_embedded(NULL);
     weir_channel *channel = weir_embedded_channel(e);
     assert_true(weir_embedded_is_reading(e));
+    weir_hold holds[4] = { { .needs_reads = false } };
     for (unsigned i = 1; i <= 3; i++) {
-        reason set = { channel, i, false };
-        assert_int_equal(weir_embedded_call(e, set_readable, &set), 0);
+        holding_reads set = { channel, &holds[i], true };
+        assert_int_equal(weir_embedded_call(e, set_hold, &set), 0);
+        assert_int_equal(weir_embedded_call(e, set_hold, &set), 0); /* which changes nothing */
         assert_false(weir_embedded_is_reading(e));
     }
     weir_channel_read(channel); /* whoever asks for it */
     weir_embedded_run(e);
     for (unsigned i = 3; i >= 1; i--) {
-        reason set = { channel, i, true };
+        holding_reads set = { channel, &holds[i], false };
         assert_false(weir_embedded_is_reading(e));
-        assert_int_equal(weir_embedded_call(e, set_readable, &set), 0);
+        assert_int_equal(weir_embedded_call(e, set_hold, &set), 0);
     }
     assert_true(weir_embedded_is_reading(e));
     for (int i = 0; i < 2; i++) { /* from elsewhere: as soon as the loop gets to it */
-        assert_int_equal(weir_channel_set_readable(channel, 2, i == 1), 0);
+        assert_int_equal(weir_channel_set_read_hold(channel, &holds[2], i == 0), 0);
         weir_embedded_run(e);
         assert_int_equal(weir_embedded_is_reading(e), i == 1);
     }
-    assert_int_equal(weir_embedded_call(e, set_readable, &(reason){ channel, 0, true }), -EINVAL);
-    assert_int_equal(weir_embedded_call(e, set_readable, &(reason){ channel, 4, true }), -EINVAL);
-    assert_int_equal(weir_channel_set_readable(NULL, 1, true), -EINVAL);
+    assert_int_equal(weir_channel_set_read_hold(channel, NULL, true), -EINVAL);
+    assert_int_equal(weir_channel_set_read_hold(NULL, &holds[0], true), -EINVAL);
     weir_embedded_free(e);
 }
 
@@ -189,7 +190,7 @@ static void a_handler_that_keeps_read_to_itself_stops_reading(void **state)
     weir_embedded_run(e);
     assert_false(batch(e));
     assert_int_equal(asked, 1);
-    weir_pipeline_remove(weir_embedded_pipeline(e), "s");
+    weir_pipeline_remove(weir_embedded_pipeline(e), "s", NULL);
     weir_channel_read(weir_embedded_channel(e));
     weir_embedded_run(e);
     assert_true(batch(e));
@@ -225,8 +226,9 @@ static void it_does_not_read_while_it_cannot_write(void **state)
     weir_embedded_accept(e, SIZE_MAX);
     assert_true(weir_channel_is_writable(channel));
     assert_true(weir_embedded_is_reading(e));
-    /* A user's own reason counts as well, and switching the option off reads again. */
-    weir_channel_set_writable(channel, 3, false);
+    /* A hold on writes counts as well, and switching the option off reads again. */
+    weir_hold hold = { .needs_reads = false };
+    weir_channel_set_write_hold(channel, &hold, true);
     weir_embedded_run(e);
     assert_false(weir_embedded_is_reading(e));
     weir_channel_set_option(channel, WEIR_OPTION_PAUSE_WHEN_UNWRITABLE, 0, NULL);
@@ -762,7 +764,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         weir_case(with_auto_read_it_reads_on_and_on),
         weir_case(without_auto_read_each_read_is_one_batch),
-        weir_case(users_have_reasons_against_reading),
+        weir_case(channel_reads_once_the_last_hold_is_released),
         weir_case(read_inside_a_batch_brings_one_more),
         weir_case(auto_read_is_switched_off_inside_on_read),
         weir_case(a_handler_that_keeps_read_to_itself_stops_reading),

@@ -2,6 +2,8 @@
 /* Everything is allowed inside every callback: each act in each of them, and without memory. */
 #include "spy.h"
 
+static weir_hold hold;
+
 /* The acts ---------------------------------------------------------------------------------------
  */
 
@@ -45,7 +47,7 @@ static void remove_everybody(weir_ctx *ctx)
     weir_pipeline *pipeline = weir_ctx_pipeline(ctx);
     weir_handler_info info;
     while (weir_pipeline_at(pipeline, 0, &info) == 0)
-        weir_pipeline_remove(pipeline, info.name);
+        weir_pipeline_remove(pipeline, info.name, NULL);
 }
 
 static void replace_self(weir_ctx *ctx)
@@ -105,9 +107,9 @@ static void run_everything(weir_embedded *embedded, bool disconnects)
     push_bytes(embedded, "ab");
     weir_pipeline_fire_event(pipeline, &weir_event_input_closed);
     weir_pipeline_fire_error(pipeline, -EPROTO, "from outside");
-    weir_channel_set_writable(channel, 3, false);
+    weir_channel_set_write_hold(channel, fresh_hold(&hold), true);
     weir_embedded_run(embedded);
-    weir_channel_set_writable(channel, 3, true);
+    weir_channel_set_write_hold(channel, &hold, false);
     weir_buf *buf = weir_buf_from("yz", 2);
     if (buf != NULL)
         weir_embedded_write_outbound(embedded, &buf->msg);

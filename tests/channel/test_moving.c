@@ -129,7 +129,8 @@ static void a_move_to_a_loop_that_cannot_start_closes(void **state)
 static int remove_and_move(void *arg)
 {
     move_order *self = arg;
-    assert_int_equal(weir_pipeline_remove(weir_channel_pipeline(self->channel), "recorder"), 0);
+    assert_int_equal(weir_pipeline_remove(weir_channel_pipeline(self->channel), "recorder", NULL),
+                     0);
     go_with_ear(weir_channel_move, self->channel, self->loop, &self->moved, self->story, "moved");
     /* Not yet: the handler's memory is still this loop's to free. */
     assert_true(weir_channel_is_active(self->channel));

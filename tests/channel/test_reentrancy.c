@@ -11,7 +11,7 @@ static void remove_self(weir_ctx *ctx)
 
 static void remove_b(weir_ctx *ctx)
 {
-    assert_int_equal(weir_pipeline_remove(weir_ctx_pipeline(ctx), "b"), 0);
+    assert_int_equal(weir_pipeline_remove(weir_ctx_pipeline(ctx), "b", NULL), 0);
 }
 
 static void replace_b(weir_ctx *ctx)
@@ -239,7 +239,7 @@ static void removed_runs_once_without_added(void **state)
     spy_entry entries[] = SPIES(NULL, NULL, NULL);
     weir_embedded *embedded = spy_open_unregistered(entries);
     weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
-    assert_int_equal(weir_pipeline_remove(pipeline, "a"), 0);
+    assert_int_equal(weir_pipeline_remove(pipeline, "a", NULL), 0);
     assert_int_equal(weir_pipeline_replace(pipeline, "b", "n", &spy, NULL), 0);
     assert_int_equal(weir_ctx_remove(weir_pipeline_ctx(pipeline, "c")), 0);
     spy_register(embedded);
@@ -435,9 +435,9 @@ static void previous_handler_may_be_removed(void **state)
 static void replace_all(weir_ctx *ctx)
 {
     weir_pipeline *pipeline = weir_ctx_pipeline(ctx);
-    assert_int_equal(weir_pipeline_remove(pipeline, "a"), 0);
-    assert_int_equal(weir_pipeline_remove(pipeline, "b"), 0);
-    assert_int_equal(weir_pipeline_remove(pipeline, "c"), 0);
+    assert_int_equal(weir_pipeline_remove(pipeline, "a", NULL), 0);
+    assert_int_equal(weir_pipeline_remove(pipeline, "b", NULL), 0);
+    assert_int_equal(weir_pipeline_remove(pipeline, "c", NULL), 0);
     assert_int_equal(weir_pipeline_add_last(pipeline, "b", &spy, NULL), 0);
     assert_int_equal(weir_pipeline_add_first(pipeline, "a", &spy, NULL), 0);
 }
@@ -580,7 +580,7 @@ static void closing_inside_what_closing_causes(void **state)
 static void add_another(weir_ctx *ctx)
 {
     assert_int_equal(weir_pipeline_add_last(weir_ctx_pipeline(ctx), "n", &spy, NULL), WEIR_ECLOSED);
-    assert_int_equal(weir_pipeline_remove(weir_ctx_pipeline(ctx), "a"), WEIR_ENOTFOUND);
+    assert_int_equal(weir_pipeline_remove(weir_ctx_pipeline(ctx), "a", NULL), WEIR_ENOTFOUND);
     write_from_tail(ctx);
     weir_ctx_write(ctx, spy_text("x"), NULL);
     weir_ctx_close(ctx, NULL);

@@ -589,25 +589,27 @@ static void pausing_begins_also_when_it_is_unwritable_already(void **state)
     }
 }
 
-/* A user's reasons ----------------------------------------------------------------------------- */
+/* Holds ---------------------------------------------------------------------------------------- */
 
-static unsigned reason;
-static bool is_for_writing;
+#define HOLDS 40
+static weir_hold holds[HOLDS];
+static weir_hold *hold;
+static bool is_held;
 
-static void set_reason(world *w)
+static void set_hold(world *w)
 {
-    CHECK(w, weir_channel_set_writable(w->channel, reason, is_for_writing) == 0);
-    CHECK(w, is_for_writing || !weir_channel_is_writable(w->channel));
+    CHECK(w, weir_channel_set_write_hold(w->channel, hold, is_held) == 0);
+    CHECK(w, !is_held || !weir_channel_is_writable(w->channel));
 }
 
-static void give_reason(world *w, way_fn way, unsigned number, bool is_for)
+static void hold_writes(world *w, way_fn way, unsigned number, bool is_set)
 {
-    reason = number;
-    is_for_writing = is_for;
-    way(w, set_reason);
+    hold = &holds[number];
+    is_held = is_set;
+    way(w, set_hold);
 }
 
-static void every_reason_counts_and_the_last_one_decides(void **state)
+static void channel_is_writable_once_the_last_hold_is_released(void **state)
 {
     (void)state;
     static const way_fn all_ways[] = { do_as_task, do_in_callback, do_elsewhere };
@@ -616,39 +618,42 @@ static void every_reason_counts_and_the_last_one_decides(void **state)
         char told[64];
         world w = { .count = 0 };
         open_world(&w, SIZE_MAX);
-        for (unsigned number = 1; number <= 31; number++) {
-            give_reason(&w, all_ways[way], number, false);
+        for (unsigned number = 1; number < HOLDS; number++) {
+            hold_writes(&w, all_ways[way], number, true);
             snprintf(told, sizeof told, "%s%s", end, number == 1 ? "unwritable " : "");
             expect(&w, told);
             assert_int_equal(weir_channel_bytes_before_unwritable(w.channel), 0);
         }
-        for (unsigned number = 1; number <= 31; number++) {
-            give_reason(&w, all_ways[way], number, true);
-            snprintf(told, sizeof told, "%s%s", end, number == 31 ? "writable " : "");
+        for (unsigned number = 1; number < HOLDS; number++) {
+            hold_writes(&w, all_ways[way], number, false);
+            snprintf(told, sizeof told, "%s%s", end, number == HOLDS - 1 ? "writable " : "");
             expect(&w, told);
-            assert_int_equal(weir_channel_is_writable(w.channel), number == 31);
+            assert_int_equal(weir_channel_is_writable(w.channel), number == HOLDS - 1);
         }
         close_world(&w);
     }
 }
 
-static void only_reasons_from_1_to_31_are_taken(void **state)
+static void hold_set_twice_is_set_once(void **state)
 {
     (void)state;
     world w = { .count = 0 };
     open_world(&w, SIZE_MAX);
-    const unsigned bad[] = { 0, 32, 33, 64, UINT32_MAX };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(weir_channel_set_writable(w.channel, bad[i], false), -EINVAL);
-    assert_int_equal(weir_channel_set_writable(NULL, 1, false), -EINVAL);
-    assert_int_equal(weir_embedded_run(w.embedded), 0);
+    assert_int_equal(weir_channel_set_write_hold(w.channel, NULL, true), -EINVAL);
+    assert_int_equal(weir_channel_set_write_hold(NULL, &holds[0], true), -EINVAL);
+    hold_writes(&w, do_as_task, 0, false);
+    expect(&w, "| ");
+    hold_writes(&w, do_as_task, 0, true);
+    hold_writes(&w, do_as_task, 0, true);
+    expect(&w, "| unwritable | ");
+    hold_writes(&w, do_as_task, 0, false);
+    expect(&w, "| writable ");
     assert_true(weir_channel_is_writable(w.channel));
-    expect(&w, "");
     close_world(&w);
 }
 
 /* As Netty's test of mixed writability. */
-static void a_reason_and_the_marks_must_agree(void **state)
+static void channel_with_a_hold_stays_unwritable_below_the_mark(void **state)
 {
     (void)state;
     static const way_fn all_ways[] = { do_as_task, do_in_callback, do_elsewhere };
@@ -659,35 +664,35 @@ static void a_reason_and_the_marks_must_agree(void **state)
         open_world(&w, SIZE_MAX);
         do_as_task(&w, put_too_much);
         expect(&w, "| unwritable ");
-        give_reason(&w, all_ways[way], 1, false);
+        hold_writes(&w, all_ways[way], 1, true);
         expect(&w, end);
-        do_as_task(&w, flush); /* nothing waits any more, but the reason stands */
+        do_as_task(&w, flush); /* nothing waits any more, but the hold stands */
         expect(&w, "| a ");
         assert_int_equal(pending(w.channel), 0);
         assert_false(weir_channel_is_writable(w.channel));
-        give_reason(&w, all_ways[way], 1, true);
+        hold_writes(&w, all_ways[way], 1, false);
         snprintf(told, sizeof told, "%swritable ", end);
         expect(&w, told);
         close_world(&w);
     }
 }
 
-static void change_reasons_and_back(world *w)
+static void change_holds_and_back(world *w)
 {
-    CHECK(w, weir_channel_set_writable(w->channel, 3, false) == 0);
-    CHECK(w, weir_channel_set_writable(w->channel, 4, false) == 0);
-    CHECK(w, weir_channel_set_writable(w->channel, 3, true) == 0);
-    CHECK(w, weir_channel_set_writable(w->channel, 4, true) == 0);
+    CHECK(w, weir_channel_set_write_hold(w->channel, &holds[3], true) == 0);
+    CHECK(w, weir_channel_set_write_hold(w->channel, &holds[4], true) == 0);
+    CHECK(w, weir_channel_set_write_hold(w->channel, &holds[3], false) == 0);
+    CHECK(w, weir_channel_set_write_hold(w->channel, &holds[4], false) == 0);
 }
 
-static void reasons_that_come_and_go_are_told_once(void **state)
+static void holds_set_and_released_fire_writability_once(void **state)
 {
     (void)state;
     world w = { .count = 0 };
     open_world(&w, SIZE_MAX);
-    do_as_task(&w, change_reasons_and_back);
-    do_in_callback(&w, change_reasons_and_back);
-    do_elsewhere(&w, change_reasons_and_back); /* where there is no callback to wait for */
+    do_as_task(&w, change_holds_and_back);
+    do_in_callback(&w, change_holds_and_back);
+    do_elsewhere(&w, change_holds_and_back); /* where there is no callback to wait for */
     expect(&w, "| writable | writable writable ");
     close_world(&w);
 }
@@ -1292,7 +1297,7 @@ static void sink_flush(weir_channel *channel)
     weir_msg *msg;
     self->flushes++;
     while (self->budget > 0 &&
-           (msg = weir__outbound_take(&channel->outbound, channel->spare)) != NULL) {
+           (msg = weir__outbound_take(&channel->out.queue, channel->out.spare)) != NULL) {
         self->budget--;
         weir_msg_release(msg);
     }
@@ -1583,6 +1588,7 @@ static void a_channel_on_a_thread_works_beside_a_manual_one(void **state)
 enum { WRITERS = 4, WRITES = 500 };
 
 typedef struct writer {
+    weir_hold hold;
     weir_channel *channel;
     uint8_t number;
     weir_promise *promises[WRITES];
@@ -1612,7 +1618,7 @@ static void *write_numbered(void *arg)
         self->promises[i] = weir_channel_promise(self->channel);
         weir_future_listen(weir_promise_future(self->promises[i]), &self->listeners[i]);
         weir_channel_write_and_flush(self->channel, weir_buf_msg(buf), self->promises[i]);
-        weir_channel_set_writable(self->channel, self->number + 1u, i % 2 == 1);
+        weir_channel_set_write_hold(self->channel, &self->hold, i % 2 == 0);
     }
     for (uint32_t i = 0; i < WRITES; i++)
         weir_promise_release(self->promises[i]);
@@ -1752,10 +1758,10 @@ int main(void)
         weir_case(marks_may_change_while_bytes_wait),
         weir_case(the_low_mark_is_never_above_the_high_one),
         weir_case(pausing_begins_also_when_it_is_unwritable_already),
-        weir_case(every_reason_counts_and_the_last_one_decides),
-        weir_case(only_reasons_from_1_to_31_are_taken),
-        weir_case(a_reason_and_the_marks_must_agree),
-        weir_case(reasons_that_come_and_go_are_told_once),
+        weir_case(channel_is_writable_once_the_last_hold_is_released),
+        weir_case(hold_set_twice_is_set_once),
+        weir_case(channel_with_a_hold_stays_unwritable_below_the_mark),
+        weir_case(holds_set_and_released_fire_writability_once),
         weir_case(listeners_run_when_the_outermost_callback_returns),
         weir_case(promises_complete_in_the_order_of_the_writes),
         weir_case(an_inner_callback_is_not_the_outermost),

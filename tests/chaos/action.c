@@ -202,20 +202,14 @@ static void deregister(actor *a)
 
 static void pause_reading(actor *a)
 {
-    unsigned reason = dice_between(a->dice, 1, 2);
-    bool is_readable = dice_one_in(a->dice, 2);
-    if (!is_readable)
-        atomic_fetch_or(&a->end->unreadable_reasons, 1u << reason);
-    weir_channel_set_readable(a->channel, reason, is_readable);
+    unsigned hold = dice_below(a->dice, END_HOLDS);
+    weir_channel_set_read_hold(a->channel, &a->end->read_holds[hold], dice_one_in(a->dice, 2));
 }
 
 static void pause_writing(actor *a)
 {
-    unsigned reason = dice_between(a->dice, 1, 3);
-    bool is_writable = dice_one_in(a->dice, 2);
-    if (!is_writable)
-        atomic_fetch_or(&a->end->unwritable_reasons, 1u << reason);
-    weir_channel_set_writable(a->channel, reason, is_writable);
+    unsigned hold = dice_below(a->dice, END_HOLDS);
+    weir_channel_set_write_hold(a->channel, &a->end->write_holds[hold], dice_one_in(a->dice, 2));
 }
 
 static void switch_auto_read(actor *a)
@@ -233,11 +227,9 @@ static void set_marks(actor *a)
 
 void action_calm(end *self)
 {
-    for (unsigned reason = 1; reason <= 3; reason++) {
-        if (self->unwritable_reasons & (1u << reason))
-            weir_channel_set_writable(self->channel, reason, true);
-        if (self->unreadable_reasons & (1u << reason))
-            weir_channel_set_readable(self->channel, reason, true);
+    for (unsigned i = 0; i < END_HOLDS; i++) {
+        weir_channel_set_write_hold(self->channel, &self->write_holds[i], false);
+        weir_channel_set_read_hold(self->channel, &self->read_holds[i], false);
     }
     weir_channel_set_option(self->channel, WEIR_OPTION_AUTO_READ, 1, NULL);
     weir_channel_flush(self->channel);
@@ -255,7 +247,7 @@ static void remove_handler(actor *a)
 {
     static const char *const names[] = { "traffic", "idle", "flush", "flow" };
     const char *name = names[dice_below(a->dice, 4)];
-    int code = weir_pipeline_remove(weir_channel_pipeline(a->channel), name);
+    int code = weir_pipeline_remove(weir_channel_pipeline(a->channel), name, NULL);
     verdict_trace("end %u: remove %s: %s", a->end->number, name, weir_error_name(code));
 }
 

@@ -12,6 +12,8 @@
 
 #include <stdio.h>
 
+#define END_HOLDS 3
+
 typedef struct world world;
 typedef struct route route;
 typedef struct guest guest;
@@ -52,7 +54,7 @@ struct end {
     bool is_watched;
 
     atomic_uint writability_events;
-    atomic_uint unwritable_reasons, unreadable_reasons; /* that actions have set */
+    weir_hold read_holds[END_HOLDS], write_holds[END_HOLDS]; /* that actions set */
 
     /* The driver's: it has seen that the channel is not writable. */
     bool is_blocked;

@@ -212,7 +212,7 @@ void guest_change(end *host, weir_channel *channel, dice *d)
     default:
         snprintf(name, sizeof name, "g%u", dice_below(d, NAMES));
         verdict_trace("end %u: remove %s: %s", host->number, name,
-                      weir_error_name(weir_pipeline_remove(pipeline, name)));
+                      weir_error_name(weir_pipeline_remove(pipeline, name, NULL)));
     }
 }
 

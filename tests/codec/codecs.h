@@ -10,6 +10,7 @@
 #include <weir/verifier.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct codec {
@@ -88,19 +89,32 @@ static inline void codec_expect_error(weir_embedded *embedded, int code, const c
     assert_string_equal(error.message, text);
 }
 
-/* From now on things are said in another way, as TLS does it. */
-static inline void codec_switch(weir_embedded *embedded)
+static inline int codec_add_upgrade(void *pipeline)
 {
-    static const weir_handler_type switching = { .name = "switch", .is_switch = true };
-    assert_int_equal(
-        weir_pipeline_add_first(weir_embedded_pipeline(embedded), NULL, &switching, NULL), 0);
+    static const weir_handler_type upgrade = { .name = "upgrade", .is_upgrade = true };
+    return weir_pipeline_add_first(pipeline, NULL, &upgrade, NULL);
+}
+
+/* A protocol upgrade, as TLS is one. If `held` is not 0, a handler holds so much, and it fails. */
+static inline void codec_upgrade(weir_embedded *embedded, size_t held)
+{
+    char text[64];
+    weir_error error = { .message = "" };
+    int code = weir_embedded_call(embedded, codec_add_upgrade, weir_embedded_pipeline(embedded));
     weir_embedded_run(embedded);
+    assert_int_equal(code, held > 0 ? WEIR_EHELD : 0);
+    assert_int_equal(weir_channel_is_open(weir_embedded_channel(embedded)), held == 0);
+    snprintf(text, sizeof text, "holds %zu bytes or messages from before it", held);
+    assert_int_equal(weir_embedded_take_error(embedded, &error), held > 0);
+    assert_true(held == 0 || strstr(error.message, text) != NULL);
+    while (weir_embedded_take_error(embedded, NULL)) /* the stream ends inside a message */
+        assert_true(held > 0);
 }
 
 /* Takes the codec out when it hears of an error. */
 static inline void codec_remover_on_error(weir_ctx *ctx, const weir_error *error)
 {
-    weir_pipeline_remove(weir_ctx_pipeline(ctx), "codec");
+    weir_pipeline_remove(weir_ctx_pipeline(ctx), "codec", NULL);
     weir_ctx_fire_error(ctx, error);
 }
 

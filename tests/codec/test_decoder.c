@@ -502,7 +502,7 @@ static void middle_on_read(weir_ctx *ctx, weir_msg *msg)
     bool is_it = weir_buf_readable(buf) == 1 && first == 'x';
     weir_ctx_fire_read(ctx, msg);
     if (is_it && self->what == REMOVE)
-        assert_int_equal(weir_pipeline_remove(self->pipeline, "frames"), 0);
+        assert_int_equal(weir_pipeline_remove(self->pipeline, "frames", NULL), 0);
     if (is_it && self->what == REPLACE)
         assert_int_equal(weir_pipeline_replace(self->pipeline, "frames", "lines",
                                                &weir_line_decoder, self->lines),
@@ -596,7 +596,7 @@ static void the_rest_goes_to_the_one_in_its_place(void **state)
 
 static int remove_frames(void *arg)
 {
-    return weir_pipeline_remove(arg, "frames");
+    return weir_pipeline_remove(arg, "frames", NULL);
 }
 
 static void what_is_kept_goes_on_when_it_is_removed_between_reads(void **state)
@@ -672,25 +672,25 @@ static void in_single_mode_each_read_gives_one(void **state)
     codec_end(embedded);
 }
 
-/* Whoever gets the first message switches to something else, as STARTTLS does. */
-static void switching_on_read(weir_ctx *ctx, weir_msg *msg)
+/* The receiver of the first message upgrades the protocol, as STARTTLS does. */
+static void upgrading_on_read(weir_ctx *ctx, weir_msg *msg)
 {
-    weir_pipeline_fire_event(weir_ctx_pipeline(ctx), &weir_event_switched);
+    static const weir_handler_type upgrade = { .name = "upgrade", .is_upgrade = true };
+    weir_pipeline_add_first(weir_ctx_pipeline(ctx), NULL, &upgrade, NULL);
     weir_ctx_fire_read(ctx, msg);
 }
 
-static const weir_handler_type switching_handler = { .name = "switching",
-                                                     .on_read = switching_on_read };
+static const weir_handler_type upgrading = { .name = "upgrading", .on_read = upgrading_on_read };
 
-static int add_switching(weir_channel *channel, void *arg)
+static int add_upgrading(weir_channel *channel, void *arg)
 {
     int code = add_frames(channel, arg);
-    return code < 0 ? code
-                    : weir_pipeline_add_last(weir_channel_pipeline(channel), NULL,
-                                             &switching_handler, NULL);
+    return code < 0
+               ? code
+               : weir_pipeline_add_last(weir_channel_pipeline(channel), NULL, &upgrading, NULL);
 }
 
-static void nothing_of_before_a_switch_is_taken_for_what_follows(void **state)
+static void upgrade_fails_inside_a_pass_with_bytes_left(void **state)
 {
     (void)state;
     static const struct {
@@ -702,17 +702,21 @@ static void nothing_of_before_a_switch_is_taken_for_what_follows(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (int chains = 0; chains < 2; chains++) {
-            char words[64];
-            weir_embedded *embedded = embedded_with(add_switching, chains ? &chaining : &copying);
+            char words[128];
+            weir_embedded *embedded = embedded_with(add_upgrading, chains ? &chaining : &copying);
             const char *reads[] = { rows[i].first, rows[i].second };
             for (size_t j = 0; j < 2 && reads[j] != NULL; j++)
                 weir_embedded_write_inbound_bytes(embedded, reads[j], strlen(reads[j]));
-            assert_int_equal(weir_embedded_inbound_count(embedded), 1);
+            assert_int_equal(weir_embedded_inbound_count(embedded), rows[i].left == NULL);
             assert_int_equal(weir_channel_is_open(weir_embedded_channel(embedded)),
                              rows[i].left == NULL);
             if (rows[i].left != NULL) {
-                snprintf(words, sizeof words, "%s bytes from before the switch", rows[i].left);
-                codec_expect_error(embedded, WEIR_ETLS_SWITCHED, words);
+                snprintf(words, sizeof words,
+                         "'upgrade' cannot be added: 'frames' holds %s bytes or messages from "
+                         "before it",
+                         rows[i].left);
+                codec_expect_error(embedded, WEIR_EHELD, words);
+                weir_embedded_take_error(embedded, NULL); /* the stream ends inside a message */
             }
             drain(embedded);
             codec_end(embedded);
@@ -721,9 +725,7 @@ static void nothing_of_before_a_switch_is_taken_for_what_follows(void **state)
     /* Between two reads, too. */
     weir_embedded *embedded = embedded_with(add_frames, NULL);
     write_text(embedded, "\3ab");
-    weir_pipeline_fire_event(weir_embedded_pipeline(embedded), &weir_event_switched);
-    weir_embedded_run(embedded);
-    codec_expect_error(embedded, WEIR_ETLS_SWITCHED, "3 bytes from before the switch");
+    codec_upgrade(embedded, 3);
     codec_end(embedded);
 }
 
@@ -837,7 +839,7 @@ static void chaos_on_read(weir_ctx *ctx, weir_msg *msg)
                          0);
     } else if (what < 9 && !self->is_removed) {
         self->is_removed = true;
-        assert_int_equal(weir_pipeline_remove(self->pipeline, "frames"), 0);
+        assert_int_equal(weir_pipeline_remove(self->pipeline, "frames", NULL), 0);
     } else if (what < 11 && !self->is_removed) {
         weir_decoder_set_single(weir_ctx_state(weir_pipeline_ctx(self->pipeline, "frames")),
                                 choose(self, 2));
@@ -903,7 +905,7 @@ static void it_can_have_an_executor_of_its_own(void **state)
                 weir_embedded_write_inbound_bytes(embedded, at, at[1] != '\0' ? 2 : 1);
         write_text(embedded, "\4fg");
         if (is_removed)
-            weir_pipeline_remove(weir_embedded_pipeline(embedded), "frames");
+            weir_pipeline_remove(weir_embedded_pipeline(embedded), "frames", NULL);
         for (int i = 0; i < 50; i++) {
             wait_for_text(embedded, "abc");
             wait_for_text(embedded, "de");
@@ -1263,7 +1265,7 @@ int main(void)
         weir_case(in_single_mode_what_waits_has_a_limit),
         weir_case(a_request_to_read_lasts_until_there_is_a_message),
         weir_case(nothing_is_lost_whatever_happens_meanwhile),
-        weir_case(nothing_of_before_a_switch_is_taken_for_what_follows),
+        weir_case(upgrade_fails_inside_a_pass_with_bytes_left),
         weir_case(it_can_have_an_executor_of_its_own),
         weir_case(however_the_bytes_come),
         weir_case(a_long_input_costs_in_proportion),

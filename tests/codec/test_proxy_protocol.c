@@ -631,7 +631,7 @@ static void do_it(weir_ctx *ctx)
     if (*what == READS_MORE)
         weir_pipeline_fire_read(pipeline, weir_buf_msg(weir_buf_from("more", 4)));
     else if (*what == REMOVES_IT)
-        assert_int_equal(weir_pipeline_remove(pipeline, "codec"), 0);
+        assert_int_equal(weir_pipeline_remove(pipeline, "codec", NULL), 0);
     else
         weir_ctx_close(ctx, NULL);
 }
@@ -768,7 +768,7 @@ static void what_was_held_goes_on_without_it(void **state)
     weir_embedded *embedded = proxy_new(NULL);
     write_bytes(embedded, "PROX", 4);
     assert_null(weir_embedded_read_inbound(embedded));
-    assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(embedded), "codec"), 0);
+    assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(embedded), "codec", NULL), 0);
     weir_embedded_run(embedded);
     codec_expect_text(embedded, "active");
     codec_expect_text(embedded, "PROX");

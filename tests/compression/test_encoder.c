@@ -327,7 +327,7 @@ static void end_by(weir_embedded *embedded, ending how)
     else if (how == FINISH)
         weir_channel_finish(channel, NULL);
     else if (how == REMOVE)
-        assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(embedded), "codec"), 0);
+        assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(embedded), "codec", NULL), 0);
     else
         weir_embedded_end_inbound(embedded, 0);
     weir_embedded_run(embedded);
@@ -452,7 +452,7 @@ static void meddle(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
     else if (self->how == M_SHUTDOWN)
         weir_channel_shutdown(channel, NULL);
     else if (self->how == M_REMOVE)
-        weir_pipeline_remove(weir_ctx_pipeline(ctx), "codec");
+        weir_pipeline_remove(weir_ctx_pipeline(ctx), "codec", NULL);
     else
         weir_channel_write(channel, &weir_buf_from("more", 4)->msg,
                            self->more = weir_channel_promise(channel));
@@ -477,7 +477,7 @@ static void others_may_meddle_with_its_writes(void **state)
             weir_embedded_flush(embedded);
             assert_int_equal(end_of(first), 0);
             if (self.how == M_REMOVE)
-                weir_pipeline_remove(weir_embedded_pipeline(embedded), "codec");
+                weir_pipeline_remove(weir_embedded_pipeline(embedded), "codec", NULL);
             weir_embedded_close(embedded);
             int code = self.more != NULL ? end_of(self.more) : -EPIPE;
             if (code == 0)

@@ -299,6 +299,64 @@ static void submitted_and_cancelled_it_is_not_called(void **state)
     end_executor(executor);
 }
 
+static void submitted_to_a_promise_the_code_gets_there(void **state)
+{
+    (void)state;
+    weir_executor *executor = make_executor(NULL), *other = make_executor(NULL);
+    work w = { .result = -EIO }, listener = { 0 };
+    weir_promise *promise = weir_promise_new(other);
+    weir_future_on_done(weir_promise_future(promise), keep_place, &listener);
+    assert_int_equal(weir_executor_submit_to(executor, do_work, &w, promise), 0);
+    assert_int_equal(weir_future_await(weir_promise_future(promise)), -EIO);
+    flush(executor); /* which has posted the listener by then */
+    flush(other);
+    assert_int_equal(w.calls, 1);
+    assert_ptr_equal(w.where, executor);
+    assert_int_equal(listener.calls, 1);
+    assert_ptr_equal(listener.where, other);
+    weir_promise_release(promise);
+    end_executor(executor);
+    end_executor(other);
+}
+
+static void submitted_to_a_cancelled_promise_it_is_not_called(void **state)
+{
+    (void)state;
+    work w = { 0 };
+    gate g;
+    weir_executor *executor = make_executor(NULL);
+    weir_promise *promise = weir_promise_new(NULL);
+    gate_close(&g, executor);
+    assert_int_equal(weir_executor_submit_to(executor, do_work, &w, promise), 0);
+    assert_int_equal(weir_future_cancel(weir_promise_future(promise)), 0);
+    gate_open(&g, executor);
+    assert_int_equal(w.calls, 0);
+    weir_promise_release(promise);
+    end_executor(executor);
+}
+
+/* NULL, no memory, an executor that has ended. */
+static void refused_submissions_leave_the_promise_pending(void **state)
+{
+    (void)state;
+    work w = { 0 };
+    weir_executor *executor = make_executor(NULL);
+    weir_promise *promise = weir_promise_new(NULL);
+    assert_int_equal(weir_executor_submit_to(NULL, do_work, &w, promise), -EINVAL);
+    assert_int_equal(weir_executor_submit_to(executor, NULL, &w, promise), -EINVAL);
+    assert_int_equal(weir_executor_submit_to(executor, do_work, &w, NULL), -EINVAL);
+    harness_fail_nth("alloc", 1, -ENOMEM);
+    assert_int_equal(weir_executor_submit_to(executor, do_work, &w, promise), -ENOMEM);
+    harness_fail_end();
+    assert_int_equal(weir_executor_shutdown(executor, 0, 1000), 0);
+    assert_int_equal(weir_future_await(weir_executor_terminated(executor)), 0);
+    assert_int_equal(weir_executor_submit_to(executor, do_work, &w, promise), WEIR_ESHUTDOWN);
+    assert_int_equal(weir_promise_set(promise, 0), 0);
+    weir_promise_release(promise);
+    end_executor(executor);
+    assert_int_equal(w.calls, 0);
+}
+
 static void begun_it_cannot_be_cancelled(void **state)
 {
     (void)state;
@@ -689,6 +747,9 @@ int main(void)
         weir_case(submitted_future_tells_on_the_executor),
         weir_case(submitted_function_runs_without_its_future),
         weir_case(submitted_and_cancelled_it_is_not_called),
+        weir_case(submitted_to_a_promise_the_code_gets_there),
+        weir_case(submitted_to_a_cancelled_promise_it_is_not_called),
+        weir_case(refused_submissions_leave_the_promise_pending),
         weir_case(begun_it_cannot_be_cancelled),
         weir_case(executor_may_call_on_itself),
         weir_case(ended_before_the_call_it_is_cancelled),

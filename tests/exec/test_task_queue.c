@@ -2,7 +2,7 @@
 /* The task queue: its order, its bound, and taking a task back. */
 #include "harness.h"
 
-#include "exec/task_queue.h"
+#include "exec/executor.h"
 
 #include <errno.h>
 
@@ -159,6 +159,37 @@ static void counts_what_is_there(void **state)
     assert_null(weir__task_queue_pop(&queue));
 }
 
+/* So the loop's later looks in the same turn are at its own list. */
+static void look_that_finds_tasks_takes_them_over(void **state)
+{
+    (void)state;
+    weir_task_queue queue;
+    weir_task tasks[3];
+    weir__task_queue_init(&queue, 0);
+    weir__task_queue_push(&queue, &tasks[0], false);
+    weir__task_queue_push(&queue, &tasks[1], false);
+    assert_false(weir__task_queue_is_empty(&queue));
+    assert_int_equal(weir__task_queue_taken(&queue), 2);
+    assert_false(weir__task_queue_has_new(&queue));
+    weir__task_queue_push(&queue, &tasks[2], false);
+    assert_false(weir__task_queue_is_empty(&queue));
+    assert_true(weir__task_queue_has_new(&queue)); /* not looked for while there are others */
+    for (size_t i = 0; i < 3; i++)
+        assert_ptr_equal(weir__task_queue_pop(&queue), &tasks[i]);
+    assert_true(weir__task_queue_is_empty(&queue));
+}
+
+static void posters_write_no_cache_line_that_passes_read(void **state)
+{
+    (void)state;
+    size_t written = offsetof(weir_executor, tasks.mpsc.newest);
+    assert_true(written - offsetof(weir_executor, start_code) >= 64);
+    assert_true(written - offsetof(weir_executor, sleep) >= 64);
+    assert_true(written - offsetof(weir_executor, state) >= 64);
+    assert_true(offsetof(weir_executor, tasks.mpsc.first) - written >= 64);
+    assert_true(offsetof(weir_executor, tasks.is_bounded) - written >= 64);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +201,8 @@ int main(void)
         weir_case(tasks_are_taken_back_one_after_another),
         weir_case(only_task_taken_back_leaves_an_empty_queue),
         weir_case(counts_what_is_there),
+        weir_case(look_that_finds_tasks_takes_them_over),
+        weir_case(posters_write_no_cache_line_that_passes_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,7 @@ static weir_pulled script_pull(weir_chunked *input, void *arg, weir_buf **chunk)
             weir_channel_close(self->channel, NULL);
             break;
         case 'm':
-            weir_pipeline_remove(weir_channel_pipeline(self->channel), "chunked");
+            weir_pipeline_remove(weir_channel_pipeline(self->channel), "chunked", NULL);
             break;
         case 'w':
             weir_channel_write_and_flush(self->channel, &written()->msg, NULL);
@@ -535,7 +535,7 @@ static void finishing_waits_for_a_shutdown(void **state)
         if (i == 0)
             weir_chunked_resume(self.own);
         else
-            weir_pipeline_remove(weir_embedded_pipeline(embedded), "chunked");
+            weir_pipeline_remove(weir_embedded_pipeline(embedded), "chunked", NULL);
         weir_embedded_run(embedded);
         weir_embedded_advance(embedded, WEIR_SECONDS(60));
         assert_false(weir_channel_is_open(channel));
@@ -564,7 +564,7 @@ static void who_waits_ends_with_the_handler(void **state)
         if (is_closed)
             weir_channel_close(channel, NULL);
         else
-            weir_pipeline_remove(weir_channel_pipeline(channel), "chunked");
+            weir_pipeline_remove(weir_channel_pipeline(channel), "chunked", NULL);
         if (is_resumed)
             weir_chunked_resume(self.own);
         weir_embedded_run(embedded);

@@ -149,7 +149,7 @@ static void who_is_refused_is_not_counted_while_it_closes(void **state)
     expect_open(limit, 1, 1);
     visit_read(&b, "x"); /* and nothing of it is heard */
     visit_expect(&b, "");
-    assert_int_equal(weir_pipeline_remove(pipeline, "slow"), 0);
+    assert_int_equal(weir_pipeline_remove(pipeline, "slow", NULL), 0);
     visit_end(&b);
     visit_end(&a);
     expect_open(limit, 0, 0);
@@ -272,7 +272,7 @@ static void ends_of_all_kinds(void **state)
         else if (how == 1)
             weir_embedded_end_inbound(a.embedded, -ECONNRESET);
         else if (how == 2)
-            weir_pipeline_remove(pipeline, "gate");
+            weir_pipeline_remove(pipeline, "gate", NULL);
         else
             weir_channel_close(weir_embedded_channel(a.embedded), NULL);
         weir_embedded_run(a.embedded);

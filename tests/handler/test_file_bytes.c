@@ -16,6 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
+static weir_hold hold;
+
 #define CHUNK 65536
 
 static uint8_t byte_at(size_t at)
@@ -221,13 +223,13 @@ static void it_waits_for_writability(void **state)
 
 static void *make_writable(void *channel)
 {
-    weir_channel_set_writable(channel, 3, true);
+    weir_channel_set_write_hold(channel, &hold, false);
     return NULL;
 }
 
 static void *make_unwritable(void *channel)
 {
-    weir_channel_set_writable(channel, 3, false);
+    weir_channel_set_write_hold(channel, fresh_hold(&hold), true);
     return NULL;
 }
 
@@ -499,7 +501,8 @@ static void what_waits_ends_with_the_handler(void **state)
         if (is_closing)
             assert_int_equal(weir_embedded_close(embedded), 0);
         else
-            assert_int_equal(weir_pipeline_remove(weir_channel_pipeline(channel), "files"), 0);
+            assert_int_equal(weir_pipeline_remove(weir_channel_pipeline(channel), "files", NULL),
+                             0);
         weir_embedded_run(embedded);
         int expected = is_closing ? WEIR_ECLOSED : -ECANCELED;
         assert_int_equal(end_of(first), expected);

@@ -555,7 +555,7 @@ static void removed_handler_does_not_wait_for_the_disk(void **state)
     use_stuck_disk(1);
     weir_promise *written = start_write(channel, file_msg(5 * CHUNK));
     WAIT_FOR(has_waiting_read());
-    assert_int_equal(weir_pipeline_remove(weir_channel_pipeline(channel), "files"), 0);
+    assert_int_equal(weir_pipeline_remove(weir_channel_pipeline(channel), "files", NULL), 0);
     assert_int_equal(outcome(written), -ECANCELED);
     assert_true(has_waiting_read());
     release_disk();

@@ -12,7 +12,7 @@
 
 /*
  * What the handler behind it hears, as letters: the bytes of messages, '|' for on_read_complete,
- * '#' for the end of the input, '~' for a switch, '.' for on_inactive, '!' for an error. And what
+ * '#' for the end of the input, '.' for on_inactive, '!' for an error. And what
  * it does when it hears one of them.
  */
 typedef struct world {
@@ -57,8 +57,6 @@ static void on_event(weir_ctx *ctx, weir_msg *event)
 {
     if (event == &weir_event_input_closed)
         hear(ctx, '#');
-    else if (event == &weir_event_switched)
-        hear(ctx, '~');
     weir_ctx_fire_event(ctx, event);
 }
 
@@ -173,13 +171,13 @@ static void act_close(weir_ctx *ctx)
 
 static void act_remove(weir_ctx *ctx)
 {
-    assert_int_equal(weir_pipeline_remove(weir_ctx_pipeline(ctx), "control"), 0);
+    assert_int_equal(weir_pipeline_remove(weir_ctx_pipeline(ctx), "control", NULL), 0);
 }
 
 static void act_remove_all(weir_ctx *ctx)
 {
-    assert_int_equal(weir_pipeline_remove(weir_ctx_pipeline(ctx), "bytes"), 0);
-    assert_int_equal(weir_pipeline_remove(weir_ctx_pipeline(ctx), "control"), 0);
+    assert_int_equal(weir_pipeline_remove(weir_ctx_pipeline(ctx), "bytes", NULL), 0);
+    assert_int_equal(weir_pipeline_remove(weir_ctx_pipeline(ctx), "control", NULL), 0);
 }
 
 static void act_auto(weir_ctx *ctx)
@@ -192,10 +190,10 @@ static void act_no_auto(weir_ctx *ctx)
     set_auto_read(weir_ctx_channel(ctx), false);
 }
 
-static void act_switch(weir_ctx *ctx)
+static void act_upgrade(weir_ctx *ctx)
 {
-    static const weir_handler_type switching = { .name = "switch", .is_switch = true };
-    assert_int_equal(weir_pipeline_add_first(weir_ctx_pipeline(ctx), NULL, &switching, NULL), 0);
+    static const weir_handler_type upgrade = { .name = "upgrade", .is_upgrade = true };
+    weir_pipeline_add_first(weir_ctx_pipeline(ctx), NULL, &upgrade, NULL);
 }
 
 /* One for each --------------------------------------------------------------------------------- */
@@ -253,7 +251,8 @@ static void what_nobody_asked_for_waits(void **state)
     expect(&self, "");
     ask(&self);
     expect(&self, "a|");
-    assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(self.embedded), "control"), 0);
+    assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(self.embedded), "control", NULL),
+                     0);
     weir_embedded_run(self.embedded);
     expect(&self, "bc|");
     end(&self);
@@ -335,7 +334,8 @@ static void reads_inside_on_read_are_answered(void **state)
         expect(&self, i == 0 ? "a|" : "a|b|");
         ask(&self);
         expect(&self, i == 0 ? "b|c|" : "c|");
-        assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(self.embedded), "control"), 0);
+        assert_int_equal(
+            weir_pipeline_remove(weir_embedded_pipeline(self.embedded), "control", NULL), 0);
         weir_embedded_run(self.embedded);
         expect(&self, "d|");
         end(&self);
@@ -462,16 +462,15 @@ static void what_waits_at_the_close_is_not_lost(void **state)
     }
 }
 
-/* Without memory: an error, and nothing behind the gap. */
-/* As STARTTLS does: who asks for it finds nothing that was said before. */
-static void what_waits_at_a_switch_is_refused(void **state)
+/* As STARTTLS does: the handler that asks for it receives nothing from before. */
+static void upgrade_inside_on_read_fails_while_messages_wait(void **state)
 {
     (void)state;
     static const struct {
         const char *input, *heard;
-    } rows[] = { { "a", "a~|" }, { "ab", "a!~|." }, { "abcd", "a!~|." } };
+    } rows[] = { { "a", "a|" }, { "ab", "a!|." }, { "abcd", "a!|." } };
     for (size_t i = 0; i < COUNT(rows); i++) {
-        world self = { .when = 'a', .act = act_switch, .times = 1 };
+        world self = { .when = 'a', .act = act_upgrade, .times = 1 };
         weir_embedded *embedded = begin(&self, false);
         ask(&self);
         receive(&self, rows[i].input);
@@ -482,13 +481,15 @@ static void what_waits_at_a_switch_is_refused(void **state)
     }
 }
 
-/* It is this handler that refuses: the decoder before it has nothing left by then. */
-static void messages_that_wait_at_an_upgrade_are_refused_by_it(void **state)
+/* It is this handler that holds them: the decoder before it has nothing left by then. */
+static void upgrade_fails_while_messages_wait(void **state)
 {
     (void)state;
-    static const weir_handler_type upgrade = { .name = "upgrade", .is_switch = true };
-    static const char *const messages[] = { NULL, "1 messages from before the switch",
-                                            "3 messages from before the switch" };
+    static const weir_handler_type upgrade = { .name = "upgrade", .is_upgrade = true };
+    static const char *const messages[] = {
+        NULL, "'upgrade' cannot be added: 'control' holds 1 bytes or messages from before it",
+        "'upgrade' cannot be added: 'control' holds 3 bytes or messages from before it"
+    };
     static const char *const inputs[] = { "a", "ab", "abcd" };
     for (size_t i = 0; i < COUNT(inputs); i++) {
         world self = { 0 };
@@ -500,11 +501,11 @@ static void messages_that_wait_at_an_upgrade_are_refused_by_it(void **state)
         assert_int_equal(
             weir_pipeline_add_first(weir_embedded_pipeline(embedded), NULL, &upgrade, NULL), 0);
         weir_embedded_run(embedded);
-        expect(&self, i == 0 ? "~" : "!~.");
+        expect(&self, i == 0 ? "" : "!|.");
         assert_int_equal(weir_channel_is_open(channel), i == 0);
         if (i > 0) {
-            assert_int_equal(self.error.code, WEIR_ETLS_SWITCHED);
-            assert_string_equal(self.error.origin, "control");
+            assert_int_equal(self.error.code, WEIR_EHELD);
+            assert_string_equal(self.error.origin, "pipeline");
             assert_string_equal(self.error.message, messages[i]);
         }
         end(&self);
@@ -564,8 +565,8 @@ int main(void)
         weir_case(who_is_removed_passes_the_read_on),
         weir_case(the_end_of_the_input_comes_behind_what_waits),
         weir_case(what_waits_at_the_close_is_not_lost),
-        weir_case(what_waits_at_a_switch_is_refused),
-        weir_case(messages_that_wait_at_an_upgrade_are_refused_by_it),
+        weir_case(upgrade_inside_on_read_fails_while_messages_wait),
+        weir_case(upgrade_fails_while_messages_wait),
         weir_case(every_call_may_fail_once),
         weir_case(it_can_have_an_executor_of_its_own),
     };

@@ -7,6 +7,8 @@
 #include <weir/fixed_length.h>
 #include <weir/flush_consolidation.h>
 
+static weir_hold hold;
+
 /* Counts the flushes that get to the head; and an answer with a flush to every message, from behind
  * the consolidation. */
 typedef struct world {
@@ -265,7 +267,7 @@ static void act_deregister(weir_ctx *ctx)
 
 static void act_remove(weir_ctx *ctx)
 {
-    weir_pipeline_remove(weir_ctx_pipeline(ctx), "consolidation");
+    weir_pipeline_remove(weir_ctx_pipeline(ctx), "consolidation", NULL);
 }
 
 static void act_finish(weir_ctx *ctx)
@@ -280,7 +282,7 @@ static void act_fail(weir_ctx *ctx)
 
 static void act_be_unwritable(weir_ctx *ctx)
 {
-    weir_channel_set_writable(weir_ctx_channel(ctx), 1, false);
+    weir_channel_set_write_hold(weir_ctx_channel(ctx), fresh_hold(&hold), true);
 }
 
 /* In the middle of a batch, and none of its end: all that was flushed is out. */
@@ -321,7 +323,7 @@ static void everything_may_be_closed_everywhere(void **state)
         world self = { .at = places[i % 2], .act = acts[i / 2] };
         weir_embedded *embedded = begin(&self);
         read_one(embedded);
-        weir_channel_set_writable(weir_embedded_channel(embedded), 1, false);
+        weir_channel_set_write_hold(weir_embedded_channel(embedded), fresh_hold(&hold), true);
         weir_pipeline_fire_error(weir_embedded_pipeline(embedded), -EIO, "for the test");
         weir_embedded_run(embedded);
         assert_null(self.act);

@@ -263,7 +263,7 @@ static void who_closes_in_the_event_is_told_no_more(void **state)
 
 static int remove_idle(void *arg)
 {
-    return weir_pipeline_remove(arg, "idle");
+    return weir_pipeline_remove(arg, "idle", NULL);
 }
 
 static void who_is_removed_watches_no_more(void **state)
@@ -387,7 +387,7 @@ static void misbehave(weir_ctx *ctx, const weir_error *error)
     (void)error;
     weir_pipeline *pipeline = weir_ctx_pipeline(ctx);
     if (removes)
-        assert_int_equal(weir_pipeline_remove(pipeline, "limit"), 0);
+        assert_int_equal(weir_pipeline_remove(pipeline, "limit", NULL), 0);
     else
         weir_ctx_close(ctx, NULL);
 }

@@ -451,7 +451,7 @@ static void without_the_decoder_the_peer_is_judged(void **state)
                        .has_decoder = true };
         visit_begin(&self);
         visit_read(&self, "PRO");
-        weir_pipeline_remove(weir_embedded_pipeline(self.embedded), "proxy");
+        weir_pipeline_remove(weir_embedded_pipeline(self.embedded), "proxy", NULL);
         weir_embedded_run(self.embedded);
         visit_expect(&self, is_known ? "ARC" : "");
         assert_int_equal(visit_is_open(&self), is_known);

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static weir_hold hold;
+
 static const weir_logging short_lines = { .level = WEIR_LOG_INFO, .origin = "wire" };
 static const weir_logging hex_lines = { .level = WEIR_LOG_INFO, .is_hex = true };
 
@@ -55,9 +57,9 @@ static void every_event_is_a_line(void **state)
     assert_int_equal(weir_embedded_write_inbound_bytes(embedded, "hello", 5), 0);
     weir_pipeline_fire_event(weir_embedded_pipeline(embedded), &weir_event_input_closed);
     assert_int_equal(weir_embedded_write_outbound(embedded, &weir_buf_from("hi", 2)->msg), 0);
-    weir_channel_set_writable(channel, 1, false);
+    weir_channel_set_write_hold(channel, fresh_hold(&hold), true);
     weir_embedded_run(embedded);
-    weir_channel_set_writable(channel, 1, true);
+    weir_channel_set_write_hold(channel, &hold, false);
     weir_embedded_run(embedded);
     weir_pipeline_fire_error(weir_embedded_pipeline(embedded), -EIO, "oh %s", "dear");
     weir_channel_shutdown(channel, NULL);

@@ -90,7 +90,7 @@ static void removed_before_it_was_registered(void **state)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         weir_embedded *embedded = open_unregistered(types[i], NULL);
         weir_channel *channel = weir_embedded_channel(embedded);
-        assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(embedded), "h"), 0);
+        assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(embedded), "h", NULL), 0);
         weir_channel_register(channel, weir_embedded_executor(embedded), NULL);
         weir_embedded_run(embedded);
         assert_int_equal(weir_embedded_check(embedded), 0);

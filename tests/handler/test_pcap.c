@@ -901,7 +901,7 @@ static void it_can_be_added_and_removed_in_the_middle(void **state)
     weir_embedded_write_outbound(embedded, text("before"));
     add_pcap(channel, pcap);
     weir_embedded_write_outbound(embedded, text("while"));
-    weir_pipeline_remove(weir_channel_pipeline(channel), "pcap");
+    weir_pipeline_remove(weir_channel_pipeline(channel), "pcap", NULL);
     weir_embedded_write_outbound(embedded, text("after"));
     close_channel(embedded);
     close_and_read(pcap);

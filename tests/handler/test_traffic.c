@@ -734,7 +734,8 @@ static void who_is_removed_hands_all_on(void **state)
     weir_embedded_write_inbound(self.embedded, bytes(100));
     assert_false(weir_embedded_is_reading(self.embedded));
     assert_int_equal(self.unwritable, 1);
-    assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(self.embedded), "traffic"), 0);
+    assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(self.embedded), "traffic", NULL),
+                     0);
     weir_embedded_run(self.embedded);
     expect_text(&self, "abc");
     assert_true(weir_embedded_is_reading(self.embedded));
@@ -756,7 +757,8 @@ static void who_is_removed_hands_all_on(void **state)
     expect_text(&self, "");
     weir_channel_shutdown(self.channel, shutdown);
     weir_embedded_run(self.embedded);
-    assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(self.embedded), "traffic"), 0);
+    assert_int_equal(weir_pipeline_remove(weir_embedded_pipeline(self.embedded), "traffic", NULL),
+                     0);
     weir_embedded_run(self.embedded);
     expect_text(&self, "ghi");
     assert_int_equal(end_of(last), 0);
@@ -772,7 +774,7 @@ static void act_close(weir_ctx *ctx)
 
 static void act_remove(weir_ctx *ctx)
 {
-    weir_pipeline_remove(weir_ctx_pipeline(ctx), "traffic");
+    weir_pipeline_remove(weir_ctx_pipeline(ctx), "traffic", NULL);
 }
 
 static void act_write(weir_ctx *ctx)

@@ -123,7 +123,7 @@ static void duplex_is_two_halves(void **state)
     assert_int_equal(weir_embedded_write_outbound(embedded, &weir_buf_from("yz", 2)->msg), 0);
     assert_int_equal(in.calls, 1);
     assert_int_equal(out.calls, 1);
-    assert_int_equal(weir_pipeline_remove(pipeline, "both"), 0);
+    assert_int_equal(weir_pipeline_remove(pipeline, "both", NULL), 0);
     weir_embedded_run(embedded);
     assert_int_equal(in.removed, 1);
     assert_int_equal(out.removed, 1);

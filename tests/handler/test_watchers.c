@@ -158,7 +158,7 @@ static void relayed_bytes_are_in_time(void **state)
     (void)state;
     world self = { 0 };
     begin(&self, &weir_read_timeout_handler, &timeout);
-    weir_pipeline_remove(weir_channel_pipeline(self.right.channel), "watcher");
+    weir_pipeline_remove(weir_channel_pipeline(self.right.channel), "watcher", NULL);
     relay_for_a_while(&self);
     assert_int_equal(self.left.error, 0);
     assert_true(weir_channel_is_open(self.left.channel));

@@ -29,7 +29,6 @@ static void notes_on_event(weir_ctx *ctx, weir_msg *event)
     const weir_tls_session *session = weir_tls_session_from(event);
     note(ctx, session != NULL                     ? "session"
               : event == &weir_event_input_closed ? "input_closed"
-              : event == &weir_event_switched     ? "switched"
                                                   : "event");
     if (session != NULL && self->on_session != NULL)
         self->on_session(ctx, session);

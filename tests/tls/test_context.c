@@ -512,7 +512,7 @@ static void fail_by_close(pair *both)
 
 static int remove_tls(void *channel)
 {
-    return weir_pipeline_remove(weir_channel_pipeline(channel), "tls");
+    return weir_pipeline_remove(weir_channel_pipeline(channel), "tls", NULL);
 }
 
 static void fail_by_removal(pair *both)

@@ -254,7 +254,7 @@ static void a_record_that_is_refused_ends_the_connection_elsewhere(void **state)
 
 static int remove_tls(void *arg)
 {
-    return weir_pipeline_remove(weir_channel_pipeline(arg), "tls");
+    return weir_pipeline_remove(weir_channel_pipeline(arg), "tls", NULL);
 }
 
 /* A connection whose server waits with its first step, for both threads of the executors are held.
@@ -343,6 +343,28 @@ static void something_happens_meanwhile(void **state)
         assert_int_equal(stats.handshakes, way == 3);
         end_waiting(&self);
     }
+}
+
+/* What a step holds that has not begun is freed with the handler, however busy its executor is. */
+static void an_abandoned_step_is_cancelled(void **state)
+{
+    waiting self;
+    weir_pool_stats blocked, after;
+    wait_in_handshake(&self, *state);
+    weir_channel *server = self.town.accepted;
+    WAIT_FOR(weir_channel_is_active(server) && bytes_in(server) > 0);
+    weir_executor *loop = weir_loop_executor(weir_channel_loop(server));
+    wait_for_passes(loop); /* the ClientHello is with the job */
+    assert_int_equal(call_on(loop, remove_tls, server), 0);
+    wait_for_passes(loop);
+    weir_pool_get_stats(&blocked);
+    go_on(&self);
+    for (size_t i = 0; i < 2; i++)
+        wait_for_passes(weir_group_at(self.town.others, i));
+    wait_for_passes(loop);
+    weir_pool_get_stats(&after);
+    assert_int_equal(after.used_blocks, blocked.used_blocks);
+    end_waiting(&self);
 }
 
 static void the_loops_end_meanwhile(void **state)
@@ -600,6 +622,7 @@ int main(void)
         weir_case(answers_to_key_updates_are_bounded_elsewhere),
         weir_case(a_record_that_is_refused_ends_the_connection_elsewhere),
         each_backend(something_happens_meanwhile),
+        epoll_only(an_abandoned_step_is_cancelled),
         epoll_only(the_loops_end_meanwhile),
         each_backend(loops_that_end_say_goodbye),
         each_backend(executors_that_have_ended_are_done_without),

@@ -422,7 +422,7 @@ static void a_record_that_is_refused_below_ends_the_connection(void **state)
 static int remove_tls_and_write(void *arg)
 {
     gated *self = arg;
-    int code = weir_pipeline_remove(weir_channel_pipeline(self->channel), "tls");
+    int code = weir_pipeline_remove(weir_channel_pipeline(self->channel), "tls", NULL);
     self->gate->open = 1; /* for the next write */
     weir_channel_write_and_flush(self->channel, weir_buf_msg(weir_buf_from("plain", 5)), NULL);
     return code;

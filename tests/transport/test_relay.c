@@ -466,9 +466,9 @@ static void not_streams_of_the_kernel(void **state)
 }
 
 /* What goes past a handler that encrypts would go out in the clear. */
-static void not_past_a_switch(void **state)
+static void relay_is_rejected_with_an_upgrade_in_the_pipeline(void **state)
 {
-    static const weir_handler_type sees_all = { .name = "sees all", .is_switch = true };
+    static const weir_handler_type sees_all = { .name = "sees all", .is_upgrade = true };
     (void)state;
     proxy self;
     open_proxy(&self, TCP, UNIX, true);
@@ -483,7 +483,7 @@ static void not_past_a_switch(void **state)
     assert_non_null(strstr(weir_future_error(future)->message, "all must see"));
     assert_int_equal(end_of(&self.there), -EOPNOTSUPP);
     atomic_store(&self.there.ends, 0);
-    assert_int_equal(weir_pipeline_remove(pipeline, "all"), 0);
+    assert_int_equal(weir_pipeline_remove(pipeline, "all", NULL), 0);
     start_proxy(&self);
     peer_send(self.client, "through", 7);
     peer_expect_text(self.server, "through");
@@ -1707,7 +1707,7 @@ int main(void)
         loop_cases(another_loop),
         case_over(BLOCKING, "not_on_one_loop", not_on_one_loop),
         loop_cases(not_streams_of_the_kernel),
-        loop_cases(not_past_a_switch),
+        loop_cases(relay_is_rejected_with_an_upgrade_in_the_pipeline),
         loop_cases(not_active),
         loop_cases(not_twice),
         loop_cases(not_before_what_was_written_is_sent),

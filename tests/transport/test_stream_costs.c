@@ -3,7 +3,7 @@
 #include "transport/sockets.h"
 
 #include "channel/extras.h"
-#include "channel/lane.h"
+#include "channel/offload.h"
 #include "io/slots.h"
 #include "transport/socket.h"
 
@@ -59,14 +59,14 @@ static void end_spying(void)
 static void a_connection_is_as_large_as_promised(void **state)
 {
     (void)state;
-    assert_int_equal(sizeof(weir_socket), 664);
+    assert_int_equal(sizeof(weir_socket), 704);
     assert_int_equal(2 * sizeof(weir_slot), 32); /* the table doubles */
     assert_int_equal(2 * sizeof(uint32_t) / WEIR_SLOTS_PER_BUCKET, 2);
     assert_int_equal(sizeof(weir_member), 80);
     assert_int_equal(WEIR__CTX_STATE, 80);
-    assert_int_equal(sizeof(weir_lane), 304);
-    assert_int_equal(sizeof(weir_parcel), 112);
-    assert_int_equal(sizeof(weir_channel_extras), 424);
+    assert_int_equal(sizeof(weir_offload), 488);
+    assert_int_equal(sizeof(weir_offloaded), 128);
+    assert_int_equal(sizeof(weir_channel_extras), 416);
     assert_int_equal(sizeof(weir_write), 40);
     assert_int_equal(sizeof(weir_io_op), 48);
 }
