@@ -44,10 +44,9 @@ static void null_ignore(weir_channel *channel)
 
 static void null_flush(weir_channel *channel)
 {
-    weir_spare *spare = channel->out.spare;
     while (weir__outbound_has_flushed(&channel->out.queue)) {
-        if (weir__outbound_current(&channel->out.queue, spare) != NULL)
-            weir__outbound_remove(&channel->out.queue, spare, 0);
+        if (weir__outbound_current(&channel->out.queue) != NULL)
+            weir__outbound_remove(&channel->out.queue, 0);
     }
     weir__channel_sent(channel, 0);
 }

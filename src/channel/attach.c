@@ -91,7 +91,7 @@ void weir__channel_arrive(weir_channel *channel)
     weir_promise *promise = take_target(channel);
     channel->life.is_held = true; /* by the loop, until it has left */
     weir_channel_retain(channel);
-    channel->out.spare = &loop->writes;
+    channel->out.queue.spare = &loop->writes;
     weir__life_step(&channel->life.state, WEIR_LIFE_ARRIVE);
     weir__channel_resume_timers(channel);
     weir__pipeline_call_added(&channel->pipeline);
@@ -237,7 +237,7 @@ static void leave(weir_channel *channel)
     if (channel->transport->detach != NULL)
         channel->transport->detach(channel);
     weir__channel_stop_timers(channel);
-    channel->out.spare = NULL;
+    channel->out.queue.spare = NULL;
     weir__loop_remove(weir__channel_loop(channel), &channel->life.member);
     weir__life_step(&channel->life.state, WEIR_LIFE_LEAVE);
     channel->life.is_active = false;

@@ -46,7 +46,6 @@ struct weir_channel {
     /* Writing. */
     struct {
         weir_outbound queue;
-        weir_spare *spare;            /* the loop's, while it is on one: entries of the queue */
         _Atomic(uint32_t) unwritable; /* see WEIR__ABOVE_MARK; other threads write it, too */
         _Atomic(uint32_t) low_bytes, high_bytes;
         weir_notice writability; /* fires on_writability */

@@ -75,8 +75,8 @@ void weir__channel_close_transport(weir_channel *channel)
     if (weir__life_step(&channel->life.state, WEIR_LIFE_STOP) < 0)
         return;
     channel->transport->close(channel);
-    weir__outbound_fail(&channel->out.queue, channel->out.spare, WEIR_ECLOSED);
-    channel->out.spare = NULL;
+    weir__outbound_fail(&channel->out.queue, WEIR_ECLOSED);
+    channel->out.queue.spare = NULL;
     weir__finish_closed(channel);
     weir__channel_end_promise(&channel->out.shutdown_promise, WEIR_ECLOSED);
     weir__channel_end_promise(&channel->life.detach_promise, WEIR_ECLOSED);

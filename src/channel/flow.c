@@ -193,7 +193,7 @@ static __attribute__((noinline, cold)) void refuse_write(weir_channel *channel, 
     /* Promises are completed in the order of the writes: this one behind those that the close
      * fails. */
     if (code == WEIR_ECLOSED && promise != NULL && !weir__outbound_is_empty(&channel->out.queue) &&
-        weir__outbound_add(&channel->out.queue, channel->out.spare, msg, 0, promise) == 0)
+        weir__outbound_add(&channel->out.queue, msg, 0, promise) == 0)
         return;
     weir_msg_release(msg);
     weir__promise_end(promise, code);
@@ -207,7 +207,7 @@ WEIR__BESIDE static void write_otherwise(weir_channel *channel, weir_msg *msg,
     size_t size = weir_msg_size(msg);
     int code = check_write(channel, msg, size, promise);
     if (code == 0)
-        code = weir__outbound_add(&channel->out.queue, channel->out.spare, msg, size, promise);
+        code = weir__outbound_add(&channel->out.queue, msg, size, promise);
     if (code == 0)
         weigh_if_needed(channel);
     else
@@ -226,7 +226,7 @@ void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise 
 {
     weir_outbound *queue = &channel->out.queue;
     if (msg->type != &weir_buf_type || promise != NULL || !takes_bytes(channel) ||
-        !weir__spare_has(channel->out.spare)) {
+        !weir__spare_has(channel->out.queue.spare)) {
         write_otherwise(channel, msg, promise);
         return;
     }
@@ -236,7 +236,7 @@ void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise 
         write_otherwise(channel, msg, promise);
         return;
     }
-    weir__outbound_put(queue, weir__spare_take(channel->out.spare), msg, size, NULL);
+    weir__outbound_put(queue, weir__spare_take(channel->out.queue.spare), msg, size, NULL);
     weigh_if_needed(channel);
 }
 
@@ -290,14 +290,14 @@ static __attribute__((noinline, cold)) void sending_failed(weir_channel *channel
 {
     weir_outbound *queue = &channel->out.queue;
     channel->out.is_ended = true; /* a handler that is notified must not leave a gap */
-    bool has_lost = weir__outbound_fail(queue, channel->out.spare, code);
+    bool has_lost = weir__outbound_fail(queue, code);
     weir__channel_weigh(channel);
     weir__channel_close_now(channel, NULL);
     if (has_lost)
         weir__pipeline_fire_code(channel, code, "sending failed");
 }
 
-void weir__channel_sent(weir_channel *channel, int code)
+WEIR__HOT inline void weir__channel_sent(weir_channel *channel, int code)
 {
     if (code < 0) {
         sending_failed(channel, code);

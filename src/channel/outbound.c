@@ -21,88 +21,99 @@ static inline void count_sent(weir_outbound *queue, const weir_write *entry)
     weir__counter_add(&queue->bytes_out, entry->size);
 }
 
-/* Ends an entry that is in the queue no more. */
-static void end_entry(weir_outbound *queue, weir_spare *spare, weir_write *entry, int code)
+static __attribute__((noinline)) void complete_promise(weir_promise *promise, int code)
+{
+    weir_promise_set(promise, code);
+    weir_promise_release(promise);
+}
+
+/* Ends an entry that is no longer in the queue. */
+static inline void end_entry(weir_outbound *queue, weir_write *entry, int code)
 {
     weir_promise *promise = entry->promise;
     weir_msg *msg = entry->msg;
     weir__outbound_change_bytes(queue, -weir__write_weight(entry->size));
     if (code == 0)
         count_sent(queue, entry);
-    weir__spare_put(spare, entry);
+    weir__spare_put(queue->spare, entry);
     if (msg != NULL)
         weir_msg_release(msg);
-    if (promise != NULL) {
-        weir_promise_set(promise, code);
-        weir_promise_release(promise);
-    }
+    if (promise != NULL)
+        complete_promise(promise, code);
 }
 
-static weir_write *unlink_first(weir_outbound *queue)
+static inline void end_first(weir_outbound *queue, int code)
 {
     weir_write *entry = queue->first;
     queue->first = entry->next;
     if (queue->unflushed == entry)
         queue->unflushed = entry->next;
-    queue->is_started = false;
-    return entry;
+    end_entry(queue, entry, code);
 }
 
-void weir__outbound_remove(weir_outbound *queue, weir_spare *spare, int code)
+WEIR__BESIDE void weir__outbound_remove(weir_outbound *queue, int code)
 {
     if (weir__outbound_has_flushed(queue))
-        end_entry(queue, spare, unlink_first(queue), code);
+        end_first(queue, code);
 }
 
-/* Whether the entry may go out; from then on it cannot be cancelled. */
-static bool begin_entry(weir_write *entry)
+/* Whether the entry may be sent; from then on it cannot be cancelled. A promise that someone sets
+ * to -ECANCELED once bytes are out does not take back the others. */
+static inline bool begin_entry(weir_write *entry)
 {
-    return entry->promise == NULL || weir_promise_set_uncancellable(entry->promise);
+    return entry->promise == NULL || entry->sent > 0 ||
+           weir_promise_set_uncancellable(entry->promise);
 }
 
-weir_msg *weir__outbound_current(weir_outbound *queue, weir_spare *spare)
+/* The first entry that is flushed and not cancelled; NULL if there is none. */
+static inline weir_write *begin_first(weir_outbound *queue)
 {
     while (weir__outbound_has_flushed(queue)) {
-        if (queue->is_started || queue->first->sent > 0 || begin_entry(queue->first)) {
-            queue->is_started = true;
-            return queue->first->msg;
-        }
-        end_entry(queue, spare, unlink_first(queue), -ECANCELED);
+        if (begin_entry(queue->first))
+            return queue->first;
+        weir__outbound_remove(queue, -ECANCELED);
     }
     return NULL;
 }
 
-weir_msg *weir__outbound_take(weir_outbound *queue, weir_spare *spare)
+weir_msg *weir__outbound_current(weir_outbound *queue)
 {
-    weir_msg *msg = weir__outbound_current(queue, spare);
-    if (msg != NULL) {
-        queue->first->msg = NULL;
-        weir__outbound_remove(queue, spare, 0);
-    }
+    const weir_write *entry = begin_first(queue);
+    return entry != NULL ? entry->msg : NULL;
+}
+
+weir_msg *weir__outbound_take(weir_outbound *queue)
+{
+    weir_write *entry = begin_first(queue);
+    if (entry == NULL)
+        return NULL;
+    weir_msg *msg = entry->msg;
+    entry->msg = NULL;
+    end_first(queue, 0);
     return msg;
 }
 
-/* Takes a cancelled entry out that is behind `before`. */
-static void drop_behind(weir_outbound *queue, weir_spare *spare, weir_write *before)
+/* Takes a cancelled entry out that comes after `before`. */
+static void drop_after(weir_outbound *queue, weir_write *before)
 {
     weir_write *entry = before->next;
     before->next = entry->next;
     if (queue->last == entry)
         queue->last = before;
-    end_entry(queue, spare, entry, -ECANCELED);
+    end_entry(queue, entry, -ECANCELED);
 }
 
-weir_msg *weir__outbound_at(weir_outbound *queue, weir_spare *spare, unsigned n)
+weir_msg *weir__outbound_at(weir_outbound *queue, unsigned n)
 {
     weir_write *before = queue->first;
     if (n == 0)
-        return weir__outbound_current(queue, spare);
+        return weir__outbound_current(queue);
     for (unsigned i = 1; i < n && before != queue->unflushed; i++)
         before = before->next;
     while (before != queue->unflushed && before->next != queue->unflushed) {
         if (begin_entry(before->next))
             return before->next->msg;
-        drop_behind(queue, spare, before);
+        drop_after(queue, before);
     }
     return NULL;
 }
@@ -123,42 +134,41 @@ static inline int pieces_of(const weir_write *entry, struct iovec *pieces, int m
     return 1;
 }
 
-/* The same for the first entry, which is begun; those before it that cannot be sent have failed,
- * unless that leaves a gap: then nothing after it may be sent. */
-static int pieces_of_first(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max)
+/* Adds the pieces of the buffers that come after an entry: how many there are then. */
+static __attribute__((noinline)) int gather_after(weir_outbound *queue, weir_write *entry,
+                                                  struct iovec *pieces, int count, int max)
 {
-    weir_msg *msg;
-    while ((msg = weir__outbound_current(queue, spare)) != NULL && msg->type == &weir_buf_type) {
-        int count = pieces_of(queue->first, pieces, max);
-        if (count >= 0 || weir__promise_leaves_gap(queue->first->promise))
-            return count;
-        weir__outbound_remove(queue, spare, count);
-    }
-    return 0;
-}
-
-int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max)
-{
-    int count = pieces_of_first(queue, spare, pieces, max);
-    weir_write *before = queue->first;
-    if (count < 0 || !weir__outbound_has_flushed(queue) || before->msg->type != &weir_buf_type)
-        return count;
-    while (before->next != queue->unflushed && count < max &&
-           before->next->msg->type == &weir_buf_type) {
-        if (!begin_entry(before->next)) {
-            drop_behind(queue, spare, before);
+    while (entry->next != queue->unflushed && count < max &&
+           entry->next->msg->type == &weir_buf_type) {
+        if (!begin_entry(entry->next)) {
+            drop_after(queue, entry);
             continue;
         }
-        int added = pieces_of(before->next, pieces + count, max - count);
+        int added = pieces_of(entry->next, pieces + count, max - count);
         if (added < 0)
-            break; /* it is broken, but what is before it still goes */
+            break; /* it is broken, but what is before it is still sent */
         count += added;
-        before = before->next;
+        entry = entry->next;
     }
     return count;
 }
 
-void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes)
+/* An entry that cannot be sent fails, unless that leaves a gap: then no later one may be sent. */
+WEIR__HOT int weir__outbound_gather(weir_outbound *queue, struct iovec *pieces, int max)
+{
+    weir_write *first;
+    while ((first = begin_first(queue)) != NULL && first->msg->type == &weir_buf_type) {
+        int count = pieces_of(first, pieces, max);
+        if (count >= 0 && first->next != queue->unflushed)
+            return gather_after(queue, first, pieces, count, max);
+        if (count >= 0 || weir__promise_leaves_gap(first->promise))
+            return count;
+        weir__outbound_remove(queue, count);
+    }
+    return 0;
+}
+
+WEIR__HOT void weir__outbound_sent(weir_outbound *queue, size_t bytes)
 {
     while (weir__outbound_has_flushed(queue)) {
         weir_write *entry = queue->first;
@@ -170,18 +180,18 @@ void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes)
         if (left == 0 && (entry->msg->type != &weir_buf_type || !begin_entry(entry)))
             return; /* nothing says that this one has been sent */
         bytes -= left;
-        weir__outbound_remove(queue, spare, 0);
+        end_first(queue, 0);
     }
 }
 
-bool weir__outbound_fail(weir_outbound *queue, weir_spare *spare, int code)
+bool weir__outbound_fail(weir_outbound *queue, int code)
 {
     bool has_lost = false;
     queue->is_failed = true;
     queue->unflushed = queue->first;
     while (queue->first != NULL) {
         has_lost |= queue->first->promise == NULL;
-        end_entry(queue, spare, unlink_first(queue), code);
+        end_first(queue, code);
     }
     return has_lost;
 }

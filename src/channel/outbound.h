@@ -34,8 +34,8 @@ struct weir_write {
 
 typedef struct weir_outbound {
     weir_write *first, *unflushed, *last;
+    weir_spare *spare;     /* the loop's, for entries, while the channel is on one */
     _Atomic(size_t) bytes; /* of all that is in it; others read it, too */
-    bool is_started;       /* bytes of the first one were handed to an operation */
     bool is_failed;        /* a flush has no effect any more: bytes before are lost */
     int lost; /* why a message without a promise could not be sent; the owner's to tell */
     _Atomic(uint64_t) bytes_out, messages_out; /* that were sent */
@@ -52,30 +52,30 @@ void weir__outbound_flush(weir_outbound *queue);
 
 /* The first message to send, NULL when there is none; those that were cancelled are dropped. From
  * now on this one cannot be. */
-weir_msg *weir__outbound_current(weir_outbound *queue, weir_spare *spare);
+weir_msg *weir__outbound_current(weir_outbound *queue);
 
 /* The n-th message to send, counted from 0, or NULL; with 0 the same as above, and those before it
  * have been asked for. */
-weir_msg *weir__outbound_at(weir_outbound *queue, weir_spare *spare, unsigned n);
+weir_msg *weir__outbound_at(weir_outbound *queue, unsigned n);
 
 /* The bytes of flushed buffers from the front, in at most `max` pieces: how many there are. Stops
  * before a message of another type. Gathered messages cannot be cancelled any more. WEIR_EBOUNDS
  * when bytes of the first one are gone: no later message may be sent. */
-int weir__outbound_gather(weir_outbound *queue, weir_spare *spare, struct iovec *pieces, int max);
+int weir__outbound_gather(weir_outbound *queue, struct iovec *pieces, int max);
 
 /* So many bytes from the front went: completes what they complete, and empty messages behind. */
-void weir__outbound_sent(weir_outbound *queue, weir_spare *spare, size_t bytes);
+void weir__outbound_sent(weir_outbound *queue, size_t bytes);
 
 /* The first message is through, or has failed with a code. */
-void weir__outbound_remove(weir_outbound *queue, weir_spare *spare, int code);
+void weir__outbound_remove(weir_outbound *queue, int code);
 
 /* Takes the first message out without an end of its own: it is the caller's, and its promise
  * succeeds. NULL when nothing is flushed. */
-weir_msg *weir__outbound_take(weir_outbound *queue, weir_spare *spare);
+weir_msg *weir__outbound_take(weir_outbound *queue);
 
 /* Fails every message, in order, and sends no other: a destructor that flushes or closes the
  * channel must not send the messages after a lost one. True if one of them had no promise. */
-bool weir__outbound_fail(weir_outbound *queue, weir_spare *spare, int code);
+bool weir__outbound_fail(weir_outbound *queue, int code);
 
 static inline bool weir__outbound_has_flushed(const weir_outbound *queue)
 {
@@ -117,10 +117,10 @@ static inline void weir__outbound_put(weir_outbound *queue, weir_write *entry, w
 }
 
 /* The same, and retains the promise. -ENOMEM, and then the message is the caller's. */
-static inline int weir__outbound_add(weir_outbound *queue, weir_spare *spare, weir_msg *msg,
-                                     size_t size, weir_promise *promise)
+static inline int weir__outbound_add(weir_outbound *queue, weir_msg *msg, size_t size,
+                                     weir_promise *promise)
 {
-    weir_write *entry = weir__spare_get(spare, sizeof *entry);
+    weir_write *entry = weir__spare_get(queue->spare, sizeof *entry);
     if (entry == NULL)
         return -ENOMEM;
     weir__outbound_put(queue, entry, msg, size, weir_promise_retain(promise));

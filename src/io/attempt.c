@@ -71,7 +71,8 @@ WEIR__BESIDE static int receive_again(weir_io *io, weir_io_op *op, weir_io_arena
     return code;
 }
 
-int weir__io_receive(weir_io *io, weir_io_op *op, weir_io_arena *arena, weir_io_result *result)
+inline int weir__io_receive(weir_io *io, weir_io_op *op, weir_io_arena *arena,
+                            weir_io_result *result)
 {
     *result = (weir_io_result){ .is_armed = op->is_multishot };
     size_t size = weir__guess_size(&op->guess);
@@ -356,7 +357,24 @@ WEIR__BESIDE static int send_other(weir_io *io, weir_io_file *file, const weir_i
     }
 }
 
-int weir__io_try_send(weir_io *io, weir_io_file *file, weir_io_arena *arena)
+static inline int send_once(weir_io *io, weir_io_file *file, const weir_io_send *send, int count,
+                            weir_io_arena *arena)
+{
+    weir__io_count(&io->counters->sends);
+    return send->kind == WEIR_IO_SEND_BYTES ? send_bytes(io, file, send, count)
+                                            : send_other(io, file, send, arena);
+}
+
+WEIR__BESIDE static int send_again(weir_io *io, weir_io_file *file, const weir_io_send *send,
+                                   int count, weir_io_arena *arena)
+{
+    int code = -EINTR;
+    for (int i = 1; i < MOST_RETRIES && code == -EINTR; i++)
+        code = send_once(io, file, send, count, arena);
+    return code;
+}
+
+inline int weir__io_try_send(weir_io *io, weir_io_file *file, weir_io_arena *arena)
 {
     weir_io_send send;
     send.kind = WEIR_IO_SEND_BYTES;
@@ -365,12 +383,9 @@ int weir__io_try_send(weir_io *io, weir_io_file *file, weir_io_arena *arena)
     int count = file->sender->gather(file, &send);
     if (count <= 0)
         return count < 0 ? count : WEIR_SEND_NOTHING;
-    int code = -EINTR;
-    for (int i = 0; i < MOST_RETRIES && code == -EINTR; i++) {
-        weir__io_count(&io->counters->sends);
-        code = send.kind == WEIR_IO_SEND_BYTES ? send_bytes(io, file, &send, count)
-                                               : send_other(io, file, &send, arena);
-    }
+    int code = send_once(io, file, &send, count, arena);
+    if (__builtin_expect(code == -EINTR, 0))
+        code = send_again(io, file, &send, count, arena);
     return code == -EAGAIN && file->fails_when_full ? -ENOBUFS : code;
 }
 

@@ -14,7 +14,7 @@ static bool is_cancelled(const weir_io_file *file)
     return file->sending & WEIR_SEND_CANCELLED;
 }
 
-static int try_send(weir_io *io, weir_io_file *file)
+static inline int try_send(weir_io *io, weir_io_file *file)
 {
     return file->error < 0 ? file->error : io->type->try_send(io, file);
 }
@@ -31,14 +31,18 @@ static int wait_to_send(weir_io *io, weir_io_file *file)
 
 /* Reports the result of a send, and sends on. True: nothing is left, or the socket is full and the
  * send was cancelled. False: a send is in flight. */
-static bool send_on(weir_io *io, weir_io_file *file, int code, unsigned *reports)
+static inline __attribute__((always_inline)) bool send_on(weir_io *io, weir_io_file *file, int code,
+                                                          unsigned *reports)
 {
     for (;;) {
+        if (__builtin_expect(code == WEIR_SEND_BLOCKED, 0)) {
+            if (is_cancelled(file))
+                return true;
+            code = wait_to_send(io, file);
+            if (code == 0)
+                return false;
+        }
         if (code == WEIR_IO_PENDING)
-            return false;
-        if (code == WEIR_SEND_BLOCKED && is_cancelled(file))
-            return true;
-        if (code == WEIR_SEND_BLOCKED && (code = wait_to_send(io, file)) == 0)
             return false;
         if (code != WEIR_SEND_NOTHING) {
             ++*reports;
@@ -53,7 +57,7 @@ static bool send_on(weir_io *io, weir_io_file *file, int code, unsigned *reports
 
 WEIR__HOT void weir__io_send(weir_io *io, weir_io_file *file)
 {
-    unsigned reports = 0;
+    unsigned reports = 0; /* of no interest */
     if (file->sending != 0) {
         file->sending |= WEIR_SEND_AGAIN;
         return;

@@ -95,16 +95,16 @@ static void embedded_stop_reading(weir_channel *channel)
 static void embedded_flush(weir_channel *channel)
 {
     weir_embedded *self = owner_of(channel);
-    weir_spare *spare = channel->out.spare;
     weir_msg *msg;
     int code = self != NULL ? self->send_code : 0;
     while (code == 0 && self != NULL && self->accepted > 0 &&
-           (msg = weir__outbound_current(&channel->out.queue, spare)) != NULL) {
+           (msg = weir__outbound_current(&channel->out.queue)) != NULL) {
         if (!keep(&self->outbound, &self->outbound_count, msg, NULL)) {
             code = -ENOMEM; /* it is still in the queue, and fails with it */
             break;
         }
-        weir__outbound_take(&channel->out.queue, spare);
+        weir_msg_retain(msg);
+        weir__outbound_remove(&channel->out.queue, 0);
         if (self->accepted != SIZE_MAX)
             self->accepted--;
     }

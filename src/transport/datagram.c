@@ -159,7 +159,7 @@ static bool next_datagram(weir_io_file *file, unsigned n, weir_io_datagram *to,
 {
     weir_channel *channel = &weir__socket_of_file(file)->channel;
     const datagram_channel *self = datagrams_of(channel);
-    weir_msg *msg = weir__outbound_at(&channel->out.queue, channel->out.spare, n);
+    weir_msg *msg = weir__outbound_at(&channel->out.queue, n);
     if (msg == NULL)
         return false;
     const weir_buf *content = (const weir_buf *)msg;
@@ -189,7 +189,7 @@ static void account(datagram_channel *self, int sent)
 {
     weir_channel *channel = &self->socket.channel;
     for (int i = 0; i < sent; i++)
-        weir__outbound_remove(&channel->out.queue, channel->out.spare, 0);
+        weir__outbound_remove(&channel->out.queue, 0);
 }
 
 /* The first one failed, alone. */
@@ -198,7 +198,7 @@ static void fail_first(datagram_channel *self, int code)
     weir_outbound *queue = &self->socket.channel.out.queue;
     if (weir__outbound_has_flushed(queue) && queue->first->promise == NULL)
         queue->lost = code;
-    weir__outbound_remove(queue, self->socket.channel.out.spare, code);
+    weir__outbound_remove(queue, code);
 }
 
 /* Whether it is about one that was sent before: -EMSGSIZE is this one's own fault, and a Unix
@@ -213,7 +213,7 @@ static int datagram_gather(weir_io_file *file, weir_io_send *send)
 {
     weir_channel *channel = &weir__socket_of_file(file)->channel;
     send->kind = WEIR_IO_SEND_DATAGRAMS;
-    if (weir__outbound_current(&channel->out.queue, channel->out.spare) != NULL)
+    if (weir__outbound_current(&channel->out.queue) != NULL)
         return 1;
     weir__channel_sent(channel, 0); /* only cancelled ones were left */
     return 0;

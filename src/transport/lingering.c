@@ -116,7 +116,7 @@ bool weir__lingering_begin(weir_socket *self)
         return false;
     int64_t now_ns = weir_loop_now_ns(weir__channel_loop(&self->channel));
     weir__sending_end(self);
-    weir__outbound_fail(&self->channel.out.queue, self->channel.out.spare, WEIR_ECLOSED);
+    weir__outbound_fail(&self->channel.out.queue, WEIR_ECLOSED);
     self->sys->shutdown(self->sys, self->fd, SHUT_WR);
     lingering->timer =
         (weir_timer){ .fire = on_timer, .cancelled = on_cancelled, .name = "linger" };

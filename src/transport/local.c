@@ -77,8 +77,7 @@ static void local_flush(weir_channel *channel)
         reset_unless_reading(self);
         return;
     }
-    while (count < room && bytes < room_bytes &&
-           (msg = weir__outbound_take(queue, channel->out.spare)) != NULL) {
+    while (count < room && bytes < room_bytes && (msg = weir__outbound_take(queue)) != NULL) {
         parcels[count] = (weir_local_parcel){ .msg = msg, .size = weir_msg_size(msg) };
         bytes += parcels[count++].size;
     }

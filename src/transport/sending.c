@@ -141,7 +141,7 @@ static int region_sent(weir_socket *self, weir_file_region *region, int sent)
     queue_progress(self->extras->sending->progress, entry->sent);
     if (entry->sent == region->length) {
         end_progress(self->extras->sending);
-        weir__outbound_remove(&channel->out.queue, channel->out.spare, 0);
+        weir__outbound_remove(&channel->out.queue, 0);
     }
     return 0;
 }
@@ -153,7 +153,7 @@ static int parcel_sent(weir_socket *self, weir_descriptors *parcel, int sent)
     weir_write *entry = channel->out.queue.first;
     entry->msg = weir_msg_retain(&parcel->bytes->msg);
     weir_msg_release(&parcel->msg);
-    weir__outbound_sent(&channel->out.queue, channel->out.spare, (size_t)sent);
+    weir__outbound_sent(&channel->out.queue, (size_t)sent);
     return 0;
 }
 

@@ -55,25 +55,29 @@ WEIR__HOT static void on_batch_end(weir_io_op *op)
 
 /* Sending -------------------------------------------------------------------------------------- */
 
-/* What is first in the queue. Empty messages and cancelled ones have nothing to send. */
-static int stream_gather(weir_io_file *file, weir_io_send *send)
+/* The front of the queue has no bytes of a buffer. */
+WEIR__BESIDE static int gather_otherwise(weir_socket *self, weir_io_send *send)
 {
-    weir_socket *self = weir__socket_of_file(file);
     weir_channel *channel = &self->channel;
     weir_outbound *queue = &channel->out.queue;
     weir_msg *msg;
-    do {
-        int count = weir__outbound_gather(queue, channel->out.spare, send->pieces,
-                                          send->max_pieces);
+    while ((msg = weir__outbound_current(queue)) != NULL) {
+        if (msg->type != &weir_buf_type)
+            return weir__sending_prepare(self, msg, send);
+        weir__outbound_sent(queue, 0); /* empty messages */
+        int count = weir__outbound_gather(queue, send->pieces, send->max_pieces);
         if (count != 0)
             return count;
-        msg = weir__outbound_current(queue, channel->out.spare);
-        if (msg != NULL && msg->type != &weir_buf_type)
-            return weir__sending_prepare(self, msg, send);
-        weir__outbound_sent(queue, channel->out.spare, 0); /* empty messages */
-    } while (msg != NULL);
+    }
     weir__channel_sent(channel, 0);
     return 0;
+}
+
+WEIR__HOT static int stream_gather(weir_io_file *file, weir_io_send *send)
+{
+    weir_socket *self = weir__socket_of_file(file);
+    int count = weir__outbound_gather(&self->channel.out.queue, send->pieces, send->max_pieces);
+    return count != 0 ? count : gather_otherwise(self, send);
 }
 
 /* 0, or the code that ends everything. */
@@ -82,7 +86,7 @@ static int account(weir_socket *self, int sent)
     weir_outbound *queue = &self->channel.out.queue;
     if (queue->first->msg->type != &weir_buf_type)
         return weir__sending_sent(self, sent);
-    weir__outbound_sent(queue, self->channel.out.spare, (size_t)sent);
+    weir__outbound_sent(queue, (size_t)sent);
     return 0;
 }
 

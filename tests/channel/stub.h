@@ -30,7 +30,7 @@ static inline void stub_nothing(weir_channel *channel)
 static inline void stub_flush(weir_channel *channel)
 {
     while (weir__outbound_has_flushed(&channel->out.queue))
-        weir__outbound_remove(&channel->out.queue, NULL, 0);
+        weir__outbound_remove(&channel->out.queue, 0);
     weir__channel_sent(channel, 0);
 }
 

@@ -481,7 +481,7 @@ static void bytes_before_writable_are_those_above_the_water_marks_only(void **st
 static void begin_to_send(weir_channel *channel)
 {
     struct iovec pieces[8];
-    weir__outbound_gather(&channel->out.queue, channel->out.spare, pieces, 8);
+    weir__outbound_gather(&channel->out.queue, pieces, 8);
     ((stub *)channel)->is_busy = true;
 }
 
@@ -507,7 +507,7 @@ static int end_send(void *arg)
 {
     late_write *self = arg;
     weir_channel *channel = &self->stub->base;
-    weir__outbound_sent(&channel->out.queue, channel->out.spare, 5);
+    weir__outbound_sent(&channel->out.queue, 5);
     weir__channel_sent(channel, 0);
     return stub_become_quiet(self->stub);
 }
@@ -552,7 +552,7 @@ static void put_shrunk(weir_outbound *queue, weir_promise *promise)
     weir_buf *buf = weir_buf_from("abc", 3);
     assert_non_null(buf);
     weir_msg_retain(&buf->msg);
-    assert_int_equal(weir__outbound_add(queue, NULL, &buf->msg, 3, promise), 0);
+    assert_int_equal(weir__outbound_add(queue, &buf->msg, 3, promise), 0);
     take_all(buf);
     weir_msg_release(&buf->msg);
 }
@@ -577,13 +577,13 @@ static void a_hundred_thousand_shrunk_messages_do_not_use_up_the_stack(void **st
         weir_promise_release(promise);
     }
     put_shrunk(&queue, promises[1]);
-    assert_int_equal(weir__outbound_add(&queue, NULL, text_msg("whole"), 5, promises[2]), 0);
+    assert_int_equal(weir__outbound_add(&queue, text_msg("whole"), 5, promises[2]), 0);
     weir__outbound_flush(&queue);
-    assert_int_equal(weir__outbound_gather(&queue, NULL, pieces, 4), 1);
+    assert_int_equal(weir__outbound_gather(&queue, pieces, 4), 1);
     assert_int_equal(pieces[0].iov_len, 5);
     assert_memory_equal(pieces[0].iov_base, "whole", 5);
     story_is(&to, "first=WEIR_EBOUNDS last=WEIR_EBOUNDS");
-    weir__outbound_sent(&queue, NULL, 5);
+    weir__outbound_sent(&queue, 5);
     story_is(&to, "whole=ok");
     assert_false(weir__outbound_has_flushed(&queue));
     for (int i = 0; i < 3; i++)
@@ -596,11 +596,11 @@ static void send_gathered(weir_channel *channel)
 {
     struct iovec pieces[8];
     size_t bytes = 0;
-    int count = weir__outbound_gather(&channel->out.queue, channel->out.spare, pieces, 8);
+    int count = weir__outbound_gather(&channel->out.queue, pieces, 8);
     for (int i = 0; i < count; i++)
         bytes += pieces[i].iov_len;
     gathered += bytes;
-    weir__outbound_sent(&channel->out.queue, channel->out.spare, bytes);
+    weir__outbound_sent(&channel->out.queue, bytes);
     weir__channel_sent(channel, count < 0 ? count : 0);
 }
 

@@ -53,9 +53,8 @@ static watch *watch_next(bench *b, char name)
 static void put(bench *b, char name, weir_msg *msg)
 {
     assert_non_null(msg);
-    assert_int_equal(weir__outbound_add(&b->queue, &b->spare, msg, weir_msg_size(msg),
-                                        watch_next(b, name)->promise),
-                     0);
+    assert_int_equal(
+        weir__outbound_add(&b->queue, msg, weir_msg_size(msg), watch_next(b, name)->promise), 0);
 }
 
 static weir_msg *text(const char *string)
@@ -70,7 +69,7 @@ static void put_text(bench *b, char name, const char *string)
 
 static void put_silent(bench *b, weir_msg *msg)
 {
-    assert_int_equal(weir__outbound_add(&b->queue, &b->spare, msg, weir_msg_size(msg), NULL), 0);
+    assert_int_equal(weir__outbound_add(&b->queue, msg, weir_msg_size(msg), NULL), 0);
 }
 
 static int cancel(bench *b, char name)
@@ -88,7 +87,7 @@ static const char *gathered(bench *b, int max)
     static char all[256];
     struct iovec pieces[MOST_PIECES];
     size_t length = 0;
-    int count = weir__outbound_gather(&b->queue, &b->spare, pieces, max);
+    int count = weir__outbound_gather(&b->queue, pieces, max);
     assert_true(count >= 0 && count <= max);
     for (int i = 0; i < count; i++) {
         assert_true(pieces[i].iov_len > 0);
@@ -101,7 +100,7 @@ static const char *gathered(bench *b, int max)
 
 static void sent(bench *b, size_t bytes)
 {
-    weir__outbound_sent(&b->queue, &b->spare, bytes);
+    weir__outbound_sent(&b->queue, bytes);
 }
 
 static uint64_t live_memory(void)
@@ -181,14 +180,14 @@ static weir_msg *composite(const char *string, size_t piece)
 static void an_empty_queue_has_nothing(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     assert_string_equal(gathered(&b, 4), "");
-    assert_null(weir__outbound_current(&b.queue, &b.spare));
-    assert_null(weir__outbound_take(&b.queue, &b.spare));
+    assert_null(weir__outbound_current(&b.queue));
+    assert_null(weir__outbound_take(&b.queue));
     weir__outbound_flush(&b.queue);
-    weir__outbound_remove(&b.queue, &b.spare, 0);
+    weir__outbound_remove(&b.queue, 0);
     sent(&b, 0);
-    assert_false(weir__outbound_fail(&b.queue, &b.spare, -EIO));
+    assert_false(weir__outbound_fail(&b.queue, -EIO));
     assert_int_equal(b.queue.messages_out, 0);
     done_with(&b);
 }
@@ -196,14 +195,14 @@ static void an_empty_queue_has_nothing(void **state)
 static void nothing_goes_before_a_flush(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     put_text(&b, 'a', "one");
     assert_false(weir__outbound_is_empty(&b.queue));
     assert_false(weir__outbound_has_flushed(&b.queue));
     assert_string_equal(gathered(&b, 4), "");
-    assert_null(weir__outbound_current(&b.queue, &b.spare));
-    assert_null(weir__outbound_take(&b.queue, &b.spare));
-    weir__outbound_remove(&b.queue, &b.spare, 0);
+    assert_null(weir__outbound_current(&b.queue));
+    assert_null(weir__outbound_take(&b.queue));
+    weir__outbound_remove(&b.queue, 0);
     sent(&b, 3);
     assert_int_equal(weir__outbound_bytes(&b.queue), 3);
     weir__outbound_flush(&b.queue);
@@ -225,7 +224,7 @@ static void nothing_goes_before_a_flush(void **state)
 static void sizes_are_what_the_type_says_and_one_at_least(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     put_silent(&b, new_thing(&thing_type, 1000));
     assert_int_equal(weir__outbound_bytes(&b.queue), 1000);
     put_silent(&b, new_thing(&thing_type, 0));
@@ -240,7 +239,7 @@ static void sizes_are_what_the_type_says_and_one_at_least(void **state)
     const size_t left[] = { 8, 7, 6, 5, 0 };
     const uint64_t out[] = { 1000, 1000, 1000, 1000, 1005 }; /* what is empty sends nothing */
     for (size_t i = 0; i < 5; i++) {
-        weir__outbound_remove(&b.queue, &b.spare, 0);
+        weir__outbound_remove(&b.queue, 0);
         assert_int_equal(weir__outbound_bytes(&b.queue), left[i]);
         assert_int_equal(b.queue.bytes_out, out[i]);
         assert_int_equal(b.queue.messages_out, i + 1);
@@ -251,7 +250,7 @@ static void sizes_are_what_the_type_says_and_one_at_least(void **state)
 static void a_size_is_that_at_the_time_of_writing(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     weir_buf *buf = weir_buf_from("abc", 3);
     put(&b, 'a', weir_buf_msg(weir_buf_retain(buf)));
     weir__outbound_flush(&b.queue);
@@ -266,18 +265,17 @@ static void a_size_is_that_at_the_time_of_writing(void **state)
 static void a_write_without_memory_changes_nothing(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     put_text(&b, 'a', "one");
     weir_msg *msg = text("two");
     weir_promise *promise = weir_promise_new(NULL);
     harness_fail_nth("alloc", 1, -ENOMEM);
-    assert_int_equal(weir__outbound_add(&b.queue, &b.spare, msg, weir_msg_size(msg), promise),
-                     -ENOMEM);
+    assert_int_equal(weir__outbound_add(&b.queue, msg, weir_msg_size(msg), promise), -ENOMEM);
     harness_fail_end();
     assert_int_equal(weir__outbound_bytes(&b.queue), 3);
     assert_int_equal(weir_msg_refs(msg), 1);
     assert_int_equal(weir_future_code(weir_promise_future(promise)), -EINPROGRESS);
-    assert_int_equal(weir__outbound_add(&b.queue, &b.spare, msg, weir_msg_size(msg), promise), 0);
+    assert_int_equal(weir__outbound_add(&b.queue, msg, weir_msg_size(msg), promise), 0);
     weir__outbound_flush(&b.queue);
     assert_string_equal(gathered(&b, 4), "onetwo");
     sent(&b, 6);
@@ -291,7 +289,7 @@ static void a_write_without_memory_changes_nothing(void **state)
 static void gathering_goes_up_to_the_limit_of_pieces(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     put_text(&b, 'a', "ab");
     put(&b, 'b', composite("cdefgh", 2));
     put_text(&b, 'c', "ij");
@@ -319,7 +317,7 @@ static void a_composite_of_many_pieces_goes_in_several_rounds(void **state)
 {
     (void)state;
     enum { PIECES = 2500 };
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     struct iovec pieces[MOST_PIECES];
     weir_buf *whole = weir_buf_new_composite();
     for (int i = 0; i < PIECES; i++) {
@@ -331,7 +329,7 @@ static void a_composite_of_many_pieces_goes_in_several_rounds(void **state)
     const int rounds[] = { MOST_PIECES, MOST_PIECES, PIECES - 2 * MOST_PIECES, 0 };
     int at = 0;
     for (size_t round = 0; round < 4; round++) {
-        int count = weir__outbound_gather(&b.queue, &b.spare, pieces, MOST_PIECES);
+        int count = weir__outbound_gather(&b.queue, pieces, MOST_PIECES);
         assert_int_equal(count, rounds[round]);
         for (int i = 0; i < count; i++) {
             assert_int_equal(pieces[i].iov_len, 1);
@@ -346,7 +344,7 @@ static void a_composite_of_many_pieces_goes_in_several_rounds(void **state)
 static void what_is_no_buffer_stops_gathering(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     put_text(&b, 'a', "one");
     put(&b, 'b', new_thing(&thing_type, 4));
     put_text(&b, 'c', "two");
@@ -354,10 +352,10 @@ static void what_is_no_buffer_stops_gathering(void **state)
     assert_string_equal(gathered(&b, 9), "one");
     sent(&b, 3);
     assert_string_equal(gathered(&b, 9), "");
-    weir_msg *msg = weir__outbound_current(&b.queue, &b.spare);
+    weir_msg *msg = weir__outbound_current(&b.queue);
     assert_ptr_equal(msg->type, &thing_type);
     assert_string_equal(b.told, "a ");
-    weir__outbound_remove(&b.queue, &b.spare, 0);
+    weir__outbound_remove(&b.queue, 0);
     assert_string_equal(gathered(&b, 9), "two");
     sent(&b, 3);
     assert_string_equal(b.told, "a b c ");
@@ -368,7 +366,7 @@ static void what_is_no_buffer_stops_gathering(void **state)
 static void an_empty_thing_is_not_sent_by_what_is_before_it(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     put_text(&b, 'a', "one");
     put_text(&b, 'b', "");
     put(&b, 'c', new_thing(&thing_type, 0));
@@ -377,7 +375,7 @@ static void an_empty_thing_is_not_sent_by_what_is_before_it(void **state)
     sent(&b, 3);
     assert_string_equal(b.told, "a b ");
     assert_int_equal(weir__outbound_bytes(&b.queue), 1);
-    weir__outbound_remove(&b.queue, &b.spare, 0);
+    weir__outbound_remove(&b.queue, 0);
     assert_string_equal(b.told, "a b c ");
     done_with(&b);
 }
@@ -388,7 +386,7 @@ static void empty_buffers_need_no_pieces(void **state)
     (void)state;
     static const char *const queues[] = { "-x", "x-", "--x--", "x-y", "x--y-z", "-x-y-" };
     for (size_t i = 0; i < sizeof queues / sizeof *queues; i++) {
-        bench b = { .told = "" };
+        bench b = { .told = "", .queue.spare = &b.spare };
         char bytes[8] = "", told[32] = "", name[2] = "a";
         for (const char *at = queues[i]; *at != '\0'; at++, name[0]++) {
             put_text(&b, name[0], *at == '-' ? "" : (char[2]){ *at, '\0' });
@@ -413,7 +411,7 @@ static void empty_buffers_need_no_pieces(void **state)
 static void empty_buffers_alone_are_sent_by_nothing(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     for (char name = 'a'; name < 'e'; name++)
         put_text(&b, name, "");
     weir__outbound_flush(&b.queue);
@@ -435,7 +433,7 @@ static void empty_buffers_alone_are_sent_by_nothing(void **state)
 static void a_buffer_that_shrank_does_not_hold_up_those_before_it(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     weir_buf *kept = weir_buf_from("two", 3);
     put_text(&b, 'a', "one");
     put(&b, 'b', weir_buf_msg(weir_buf_retain(kept)));
@@ -444,7 +442,7 @@ static void a_buffer_that_shrank_does_not_hold_up_those_before_it(void **state)
     assert_string_equal(gathered(&b, 4), "one");
     sent(&b, 3);
     assert_string_equal(b.told, "a ");
-    weir__outbound_remove(&b.queue, &b.spare, WEIR_EBOUNDS);
+    weir__outbound_remove(&b.queue, WEIR_EBOUNDS);
     assert_string_equal(b.told, "a b:WEIR_EBOUNDS ");
     weir_buf_release(kept);
     done_with(&b);
@@ -512,7 +510,7 @@ static void every_way_of_partial_progress_gives_the_same_bytes(void **state)
     (void)state;
     const int limits[] = { 1, 2, 3, MOST_PIECES };
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        bench b = { .told = "" };
+        bench b = { .told = "", .queue.spare = &b.spare };
         for (unsigned cuts = 0; cuts < 1u << (SPLIT_BYTES - 1); cuts++) {
             fill_for_split(&b);
             send_in_steps(&b, cuts, limits[i]);
@@ -561,7 +559,7 @@ static void a_shared_message_is_sent_by_each_queue_for_itself(void **state)
 static void a_write_can_be_cancelled_until_it_is_gathered(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     put_text(&b, 'a', "one");
     put_text(&b, 'b', "two");
     assert_int_equal(cancel(&b, 'a'), 0); /* before the flush */
@@ -590,7 +588,7 @@ static void any_of_the_writes_may_be_cancelled(void **state)
     (void)state;
     static const char *const texts[] = { "a", "bb", "", "cccc", "d" };
     for (unsigned subset = 0; subset < 1u << 6; subset++) {
-        bench b = { .told = "" };
+        bench b = { .told = "", .queue.spare = &b.spare };
         char bytes[16] = "";
         size_t messages = 0;
         bool is_flushed_first = subset >> 5;
@@ -622,16 +620,16 @@ static void any_of_the_writes_may_be_cancelled(void **state)
 static void what_is_begun_cannot_be_cancelled(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     put(&b, 'a', new_thing(&thing_type, 5));
     put_text(&b, 'b', "two");
     weir__outbound_flush(&b.queue);
-    assert_non_null(weir__outbound_current(&b.queue, &b.spare));
+    assert_non_null(weir__outbound_current(&b.queue));
     assert_int_equal(cancel(&b, 'a'), -EBUSY);
     assert_int_equal(cancel(&b, 'b'), 0);
-    assert_non_null(weir__outbound_current(&b.queue, &b.spare));
-    weir__outbound_remove(&b.queue, &b.spare, 0);
-    assert_null(weir__outbound_current(&b.queue, &b.spare));
+    assert_non_null(weir__outbound_current(&b.queue));
+    weir__outbound_remove(&b.queue, 0);
+    assert_null(weir__outbound_current(&b.queue));
     assert_string_equal(b.told, "b:ECANCELED a ");
     done_with(&b);
 }
@@ -640,7 +638,7 @@ static void what_is_begun_cannot_be_cancelled(void **state)
 static void a_promise_that_is_set_from_outside_loses_no_bytes(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     put_text(&b, 'a', "one");
     put_text(&b, 'b', "two");
     put_text(&b, 'c', "three");
@@ -658,7 +656,7 @@ static void a_promise_that_is_set_from_outside_loses_no_bytes(void **state)
 static void a_started_message_survives_a_promise_set_to_cancelled(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     put_text(&b, 'a', "one");
     put_text(&b, 'b', "two");
     weir__outbound_flush(&b.queue);
@@ -675,10 +673,10 @@ static void a_started_message_survives_a_promise_set_to_cancelled(void **state)
 static void writes_may_share_a_promise(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     put_text(&b, 'a', "one");
     weir_promise *promise = b.watches[0].promise;
-    assert_int_equal(weir__outbound_add(&b.queue, &b.spare, text("two"), 3, promise), 0);
+    assert_int_equal(weir__outbound_add(&b.queue, text("two"), 3, promise), 0);
     weir__outbound_flush(&b.queue);
     assert_string_equal(gathered(&b, 1), "one");
     sent(&b, 3);
@@ -693,7 +691,7 @@ static void writes_may_share_a_promise(void **state)
 static void taking_gives_the_message_and_succeeds(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     weir_msg *first = text("one"), *third = new_thing(&thing_type, 9);
     put(&b, 'a', first);
     put_text(&b, 'b', "two");
@@ -701,18 +699,18 @@ static void taking_gives_the_message_and_succeeds(void **state)
     weir__outbound_flush(&b.queue);
     put_text(&b, 'd', "late");
     assert_int_equal(cancel(&b, 'b'), 0);
-    assert_ptr_equal(weir__outbound_take(&b.queue, &b.spare), first);
+    assert_ptr_equal(weir__outbound_take(&b.queue), first);
     assert_int_equal(weir_msg_refs(first), 1);
     assert_string_equal(b.told, "b:ECANCELED a ");
-    assert_ptr_equal(weir__outbound_take(&b.queue, &b.spare), third);
+    assert_ptr_equal(weir__outbound_take(&b.queue), third);
     assert_string_equal(b.told, "b:ECANCELED a c ");
-    assert_null(weir__outbound_take(&b.queue, &b.spare));
+    assert_null(weir__outbound_take(&b.queue));
     assert_int_equal(weir__outbound_bytes(&b.queue), 4);
     assert_int_equal(b.queue.bytes_out, 12);
     assert_int_equal(b.queue.messages_out, 2);
     weir_msg_release(first);
     weir_msg_release(third);
-    assert_false(weir__outbound_fail(&b.queue, &b.spare, WEIR_ECLOSED));
+    assert_false(weir__outbound_fail(&b.queue, WEIR_ECLOSED));
     assert_string_equal(b.told, "b:ECANCELED a c d:WEIR_ECLOSED ");
     done_with(&b);
 }
@@ -720,17 +718,17 @@ static void taking_gives_the_message_and_succeeds(void **state)
 static void removing_with_a_code_fails_one(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     put_text(&b, 'a', "one");
     put_text(&b, 'b', "two");
     weir__outbound_flush(&b.queue);
     assert_string_equal(gathered(&b, 9), "onetwo");
     sent(&b, 1);
-    weir__outbound_remove(&b.queue, &b.spare, -EMSGSIZE);
+    weir__outbound_remove(&b.queue, -EMSGSIZE);
     assert_string_equal(b.told, "a:EMSGSIZE ");
     assert_int_equal(weir__outbound_bytes(&b.queue), 3);
     assert_string_equal(gathered(&b, 9), "two");
-    weir__outbound_remove(&b.queue, &b.spare, 0);
+    weir__outbound_remove(&b.queue, 0);
     assert_string_equal(b.told, "a:EMSGSIZE b ");
     assert_int_equal(b.queue.messages_out, 1);
     assert_int_equal(b.queue.bytes_out, 3);
@@ -740,7 +738,7 @@ static void removing_with_a_code_fails_one(void **state)
 static void failing_fails_everything_in_order(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     for (char name = 'a'; name < 'f'; name++)
         put_text(&b, name, "text");
     weir__outbound_flush(&b.queue);
@@ -748,14 +746,14 @@ static void failing_fails_everything_in_order(void **state)
     assert_int_equal(cancel(&b, 'c'), 0);
     assert_string_equal(gathered(&b, 1), "text");
     sent(&b, 6);
-    assert_false(weir__outbound_fail(&b.queue, &b.spare, -ECONNRESET));
+    assert_false(weir__outbound_fail(&b.queue, -ECONNRESET));
     assert_string_equal(b.told, "c:ECANCELED a b:ECONNRESET d:ECONNRESET e:ECONNRESET "
                                 "f:ECONNRESET ");
     assert_int_equal(b.queue.messages_out, 1);
     put_text(&b, 'g', "again"); /* must not follow what was lost */
     weir__outbound_flush(&b.queue);
     assert_string_equal(gathered(&b, 4), "");
-    assert_false(weir__outbound_fail(&b.queue, &b.spare, WEIR_ECLOSED));
+    assert_false(weir__outbound_fail(&b.queue, WEIR_ECLOSED));
     done_with(&b);
 }
 
@@ -763,7 +761,7 @@ static void failing_says_whether_nobody_was_told(void **state)
 {
     (void)state;
     for (int silent = 0; silent < 3; silent++) {
-        bench b = { .told = "" };
+        bench b = { .told = "", .queue.spare = &b.spare };
         for (int i = 0; i < 3; i++) {
             if (i == silent)
                 put_silent(&b, text("x"));
@@ -771,8 +769,8 @@ static void failing_says_whether_nobody_was_told(void **state)
                 put_text(&b, (char)('a' + i), "x");
         }
         weir__outbound_flush(&b.queue);
-        assert_true(weir__outbound_fail(&b.queue, &b.spare, -EIO));
-        assert_false(weir__outbound_fail(&b.queue, &b.spare, -EIO));
+        assert_true(weir__outbound_fail(&b.queue, -EIO));
+        assert_false(weir__outbound_fail(&b.queue, -EIO));
         done_with(&b);
     }
 }
@@ -782,7 +780,7 @@ static void failing_says_whether_nobody_was_told(void **state)
 static void writing_allocates_nothing_when_warm(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     weir_buf *buf = weir_buf_from("0123456789", 10);
     uint64_t before = 0;
     for (int i = 0; i < 1000; i++) {
@@ -805,7 +803,7 @@ static void writing_allocates_nothing_when_warm(void **state)
 static void spare_entries_are_kept_up_to_a_limit(void **state)
 {
     (void)state;
-    bench b = { .told = "" };
+    bench b = { .told = "", .queue.spare = &b.spare };
     weir_buf *buf = weir_buf_from("x", 1);
     uint64_t before = live_memory();
     for (int i = 0; i < WEIR__MOST_SPARES + 500; i++)
@@ -826,12 +824,12 @@ static void a_queue_works_without_spares(void **state)
     bench b = { .told = "" };
     weir_msg *one = text("one"), *two = text("two");
     uint64_t before = live_memory();
-    assert_int_equal(weir__outbound_add(&b.queue, NULL, one, weir_msg_size(one), NULL), 0);
-    assert_int_equal(weir__outbound_add(&b.queue, NULL, two, weir_msg_size(two), NULL), 0);
+    assert_int_equal(weir__outbound_add(&b.queue, one, weir_msg_size(one), NULL), 0);
+    assert_int_equal(weir__outbound_add(&b.queue, two, weir_msg_size(two), NULL), 0);
     assert_int_equal(live_memory(), before + 2);
     weir__outbound_flush(&b.queue);
-    weir__outbound_sent(&b.queue, NULL, 3);
-    assert_true(weir__outbound_fail(&b.queue, NULL, -EIO));
+    weir__outbound_sent(&b.queue, 3);
+    assert_true(weir__outbound_fail(&b.queue, -EIO));
     assert_int_equal(live_memory(), before);
     done_with(&b);
 }
@@ -927,8 +925,7 @@ static void model_add(model *m)
     e->promise = pick(m, 3) > 0 ? weir_promise_new(NULL) : NULL;
     if (e->promise != NULL)
         weir_future_listen(weir_promise_future(e->promise), &e->listener);
-    assert_int_equal(
-        weir__outbound_add(&m->queue, &m->spare, e->msg, weir_msg_size(e->msg), e->promise), 0);
+    assert_int_equal(weir__outbound_add(&m->queue, e->msg, weir_msg_size(e->msg), e->promise), 0);
     m->entries[m->count++] = e;
     m->bytes += weir__write_weight(e->size);
 }
@@ -1007,7 +1004,7 @@ static size_t model_gather(model *m)
 {
     struct iovec pieces[128];
     int max = pick(m, 4) == 0 ? 128 : (int)pick(m, 6);
-    int count = weir__outbound_gather(&m->queue, &m->spare, pieces, max), seen = 0;
+    int count = weir__outbound_gather(&m->queue, pieces, max), seen = 0;
     size_t bytes = 0;
     if (model_current(m) == NULL) {
         assert_int_equal(count, 0);
@@ -1031,7 +1028,7 @@ static size_t model_gather(model *m)
 static void model_send(model *m)
 {
     size_t there = model_gather(m), bytes = pick(m, 3) == 0 ? there : pick(m, there + 1);
-    weir__outbound_sent(&m->queue, &m->spare, bytes);
+    weir__outbound_sent(&m->queue, bytes);
     while (m->count > 0 && m->entries[0]->is_flushed) {
         entry *e = m->entries[0];
         size_t left = e->size - e->sent;
@@ -1048,7 +1045,7 @@ static void model_send(model *m)
 
 static void model_take(model *m)
 {
-    weir_msg *msg = weir__outbound_take(&m->queue, &m->spare);
+    weir_msg *msg = weir__outbound_take(&m->queue);
     entry *e = model_current(m);
     assert_ptr_equal(msg, e != NULL ? e->msg : NULL);
     if (msg == NULL)
@@ -1059,11 +1056,11 @@ static void model_take(model *m)
 
 static void model_remove(model *m)
 {
-    weir_msg *msg = weir__outbound_current(&m->queue, &m->spare);
+    weir_msg *msg = weir__outbound_current(&m->queue);
     entry *e = model_current(m);
     int code = pick(m, 2) == 0 ? 0 : -EMSGSIZE;
     assert_ptr_equal(msg, e != NULL ? e->msg : NULL);
-    weir__outbound_remove(&m->queue, &m->spare, code);
+    weir__outbound_remove(&m->queue, code);
     if (e != NULL)
         model_drop(m, 0, code);
 }
@@ -1073,7 +1070,7 @@ static void model_fail(model *m)
     bool has_lost = false;
     for (size_t i = 0; i < m->count; i++)
         has_lost |= m->entries[i]->promise == NULL;
-    assert_int_equal(weir__outbound_fail(&m->queue, &m->spare, WEIR_ECLOSED), has_lost);
+    assert_int_equal(weir__outbound_fail(&m->queue, WEIR_ECLOSED), has_lost);
     while (m->count > 0)
         model_drop(m, 0, WEIR_ECLOSED);
     m->queue.is_failed = false; /* the next queue */
@@ -1125,7 +1122,7 @@ static void model_step(model *m)
 static void random_operations_agree_with_a_model(void **state)
 {
     (void)state;
-    model m = { .random = 0x9e3779b97f4a7c15u };
+    model m = { .queue.spare = &m.spare, .random = 0x9e3779b97f4a7c15u };
     last_told = 0;
     for (int step = 0; step < MODEL_STEPS; step++) {
         model_step(&m);

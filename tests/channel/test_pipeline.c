@@ -19,7 +19,7 @@ static void bare_ignore(weir_channel *channel)
 static void bare_flush(weir_channel *channel)
 {
     weir_msg *msg;
-    while ((msg = weir__outbound_take(&channel->out.queue, channel->out.spare)) != NULL)
+    while ((msg = weir__outbound_take(&channel->out.queue)) != NULL)
         weir_msg_release(msg);
     weir__channel_sent(channel, 0);
 }

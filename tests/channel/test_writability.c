@@ -1296,8 +1296,7 @@ static void sink_flush(weir_channel *channel)
     sink *self = WEIR_CONTAINER(channel, sink, base);
     weir_msg *msg;
     self->flushes++;
-    while (self->budget > 0 &&
-           (msg = weir__outbound_take(&channel->out.queue, channel->out.spare)) != NULL) {
+    while (self->budget > 0 && (msg = weir__outbound_take(&channel->out.queue)) != NULL) {
         self->budget--;
         weir_msg_release(msg);
     }
