@@ -3,7 +3,7 @@
  * workers. */
 #include "bootstrap/server.h"
 
-#include "channel/channel.h"
+#include "channel/extras.h"
 
 #include <weir/accepted.h>
 #include <weir/log.h>
@@ -29,25 +29,18 @@ static int set_attrs(weir_channel *channel, const weir_attr_value *attrs, size_t
     return code;
 }
 
-static int init_child(weir_channel *child, void *arg)
-{
-    const weir_server_config *config = &((weir_server *)arg)->config;
-    return config->init_child(child, config->arg);
-}
-
 /* Its options it has already, from the listener. */
 static void take_in(weir_ctx *ctx, weir_server *server, weir_channel *child)
 {
     const weir_server_config *config = &server->config;
     int code = set_attrs(child, config->child_attrs, config->child_attr_count);
-    if (code == 0)
-        code = weir_pipeline_add_initializer(weir_channel_pipeline(child), init_child, server);
     if (code < 0) {
         weir_log(WEIR_LOG_WARN, "server", "%08llx: closed, because it could not be set up: %s",
                  (unsigned long long)weir_channel_id(child), weir_error_text(code));
         weir_channel_close(child, NULL);
         return;
     }
+    child->life.needs_init = true;
     if (config->keeps_loop) /* what the loop refuses it closes, and says so */
         weir_channel_register(child, weir_loop_executor(weir_channel_loop(weir_ctx_channel(ctx))),
                               NULL);
@@ -82,6 +75,17 @@ static int init_listener(weir_channel *listener, void *arg)
     return code;
 }
 
+/* What a child calls when it gets to its loop. */
+static int set_init_child(const weir_server *server, weir_channel *listener)
+{
+    weir_channel_extras *extras = weir__channel_need_extras(listener);
+    if (extras == NULL)
+        return -ENOMEM;
+    extras->init_child = server->config.init_child;
+    extras->init_child_arg = server->config.arg;
+    return 0;
+}
+
 static int set_options(const weir_server *server, weir_channel *listener, weir_error *error)
 {
     const weir_server_config *config = &server->config;
@@ -112,6 +116,8 @@ int weir__acceptor_prepare(weir_listening *listening, weir_error *error)
         if (code < 0)
             return code;
     }
+    if (code == 0)
+        code = set_init_child(server, listener);
     if (code == 0)
         code = set_attrs(listener, config->attrs, config->attr_count);
     if (code == 0)

@@ -95,6 +95,8 @@ void weir__channel_arrive(weir_channel *channel)
     weir__life_step(&channel->life.state, WEIR_LIFE_ARRIVE);
     weir__channel_resume_timers(channel);
     weir__pipeline_call_added(&channel->pipeline);
+    if (channel->life.needs_init)
+        weir__channel_init_child(channel);
     weir__channel_end_promise(&promise, 0);
     weir__channel_advance(channel);
 }

@@ -42,7 +42,7 @@ void weir__channel_unlock(const weir_channel *channel)
 /* Counting ------------------------------------------------------------------------------------- */
 
 /* The loop may be another one in the next moment, and the last one's memory gone: it is looked up
- * and held under the lock. */
+ * and held under the lock, and set to another one there. */
 weir_loop *weir__channel_retain_loop(weir_channel *channel)
 {
     weir__channel_lock(channel);
@@ -65,13 +65,17 @@ int weir__channel_post(weir_channel *channel, weir_task *task)
 
 void weir__channel_set_loop(weir_channel *channel, weir_loop *loop)
 {
+    weir_loop *before = weir__channel_loop(channel);
     if (loop != NULL)
         weir__executor_retain(&loop->base);
+    if (before == NULL) {
+        atomic_store_explicit(&channel->shared.loop, loop, memory_order_release);
+        return;
+    }
     weir__channel_lock(channel);
-    weir_loop *before = atomic_exchange_explicit(&channel->shared.loop, loop, memory_order_acq_rel);
+    atomic_store_explicit(&channel->shared.loop, loop, memory_order_release);
     weir__channel_unlock(channel);
-    if (before != NULL)
-        weir__executor_release(&before->base);
+    weir__executor_release(&before->base);
 }
 
 /* Before it has a loop, and when it is over, listeners may run on any thread: but not those of a
@@ -343,12 +347,8 @@ weir_future *weir_channel_closed(weir_channel *channel)
     if (made == NULL)
         return NULL;
     weir__future_init(made, &channel->shared.home);
-    weir__channel_lock(channel);
-    closed = atomic_load_explicit(&channel->shared.closed, memory_order_relaxed);
-    if (closed == NULL)
-        atomic_store_explicit(&channel->shared.closed, made, memory_order_release);
-    weir__channel_unlock(channel);
-    if (closed == NULL)
+    if (atomic_compare_exchange_strong_explicit(&channel->shared.closed, &closed, made,
+                                                memory_order_acq_rel, memory_order_acquire))
         return made;
     weir__free(made); /* somebody was faster, or it has closed meanwhile */
     return closed;
@@ -356,13 +356,10 @@ weir_future *weir_channel_closed(weir_channel *channel)
 
 void weir__channel_tell_closed(weir_channel *channel)
 {
-    weir__channel_lock(channel);
-    weir_future *closed = atomic_load_explicit(&channel->shared.closed, memory_order_relaxed);
-    if (closed == NULL)
-        atomic_store_explicit(&channel->shared.closed, weir_future_completed(0),
-                              memory_order_release);
-    weir__channel_unlock(channel);
-    if (closed != NULL)
+    weir_future *closed = NULL;
+    if (!atomic_compare_exchange_strong_explicit(&channel->shared.closed, &closed,
+                                                 weir_future_completed(0), memory_order_acq_rel,
+                                                 memory_order_acquire))
         weir__future_complete(closed, 0);
 }
 

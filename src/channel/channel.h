@@ -71,6 +71,8 @@ struct weir_channel {
         bool is_held;            /* the loop has a reference */
         bool has_target;
         bool has_place;             /* a group keeps the target for it until it gets there */
+        bool is_resting;            /* its handlers were removed in a turn before this one */
+        bool needs_init;            /* its parent's init_child is called when it gets to a loop */
         _Atomic(bool) is_abandoned; /* its loop has not waited for offloaded handlers */
         int16_t init_failure;       /* of the first add that failed, while an initializer runs */
         uint32_t offloaded_events;  /* that have not returned */
@@ -261,6 +263,10 @@ extern const weir_resident_type weir__channel_member_type;
 
 /* Calls an initializer: its code, or that of the first add in it that failed. On the loop. */
 int weir__channel_init_by(weir_channel *channel, weir_init_fn init, void *arg);
+
+/* The initializer that its parent has for children; one that fails closes the channel. On the
+ * loop. */
+void weir__channel_init_child(weir_channel *channel);
 
 /* On the loop it goes to: attaches it there. */
 void weir__channel_arrive(weir_channel *channel);

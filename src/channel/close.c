@@ -141,6 +141,33 @@ void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
 
 /* Closed --------------------------------------------------------------------------------------- */
 
+/* The turn in which its handlers were removed is over, and then the turn after. */
+static void free_handlers(weir_deferred *deferred)
+{
+    weir_channel *channel = WEIR_CONTAINER(deferred, weir_channel, life.deferred);
+    if (!channel->life.is_resting) {
+        channel->life.is_resting = true;
+        weir__loop_defer(weir_loop_current(), deferred);
+        return;
+    }
+    weir__pipeline_free_removed(&channel->pipeline);
+    channel->life.removed_contexts--;
+    weir__channel_advance(channel);
+    weir_channel_release(channel);
+}
+
+/* Without a loop there is nobody to wait for: they are freed with the channel. */
+static void remove_handlers(weir_channel *channel)
+{
+    weir_loop *loop = weir__channel_loop(channel);
+    channel->life.deferred.run = free_handlers;
+    if (loop != NULL && weir__loop_defer(loop, &channel->life.deferred)) {
+        channel->life.removed_contexts++; /* all of them as one */
+        weir_channel_retain(channel);
+    }
+    weir__pipeline_remove_all(&channel->pipeline);
+}
+
 /* The events have to return from offloaded handlers before the handlers are removed. */
 static bool fire_end(weir_channel *channel)
 {
@@ -157,7 +184,7 @@ static bool fire_end(weir_channel *channel)
     if (channel->life.offloaded_events > 0 && !channel->life.is_abandoned)
         return false;
     weir__life_step(&channel->life.state, WEIR_LIFE_END);
-    weir__pipeline_remove_all(&channel->pipeline);
+    remove_handlers(channel);
     return true;
 }
 

@@ -252,13 +252,11 @@ void weir__ctx_added_there(weir_ctx *ctx, weir_promise *promise, const weir_erro
 
 /* Removing ----------------------------------------------------------------------------------- */
 
-static void unlink_and_free(weir_ctx *ctx)
+void weir__ctx_free_linked(weir_ctx *ctx)
 {
-    weir_channel *channel = ctx->channel;
     ctx->prev->next = ctx->next;
     ctx->next->prev = ctx->prev;
     weir__ctx_free(ctx);
-    weir_channel_release(channel);
 }
 
 /* The turn in which it was removed is over, and then the turn after. */
@@ -284,8 +282,11 @@ void weir__ctx_returned(weir_ctx *ctx)
     if (ctx->state != WEIR_CTX_REMOVED || (offloaded != NULL && offloaded->in_flight > 0))
         return;
     ctx->mask = 0;
-    if (ctx->is_resting && weir__ctx_member(ctx)->deferred.run == NULL)
-        unlink_and_free(ctx);
+    if (ctx->is_resting && weir__ctx_member(ctx)->deferred.run == NULL) {
+        weir_channel *channel = ctx->channel;
+        weir__ctx_free_linked(ctx);
+        weir_channel_release(channel);
+    }
 }
 
 /* Without a loop there is nobody to wait for: it goes with the channel. */
@@ -293,11 +294,20 @@ static void free_later(weir_ctx *ctx)
 {
     weir_loop *loop = weir__channel_loop(ctx->channel);
     weir_deferred *deferred = &weir__ctx_member(ctx)->deferred;
-    *deferred = (weir_deferred){ .run = rest };
-    if (loop == NULL || !weir__loop_defer(loop, deferred))
+    deferred->run = rest;
+    if (loop == NULL || !weir__loop_defer(loop, deferred)) {
+        deferred->run = NULL;
         return;
+    }
     weir_channel_retain(ctx->channel);
     ctx->channel->life.removed_contexts++;
+}
+
+bool weir__ctx_goes_with_channel(const weir_ctx *ctx)
+{
+    const weir_offload *offloaded = weir__ctx_offload(ctx);
+    return ctx->state == WEIR_CTX_REMOVED && weir__ctx_member(ctx)->deferred.run == NULL &&
+           (offloaded == NULL || offloaded->in_flight == 0);
 }
 
 /* Without a loop no event can return from an executor: `removed` waits for one, or for the end of
@@ -316,7 +326,7 @@ void weir__ctx_run_removed(weir_ctx *ctx)
     weir__event_call(ctx, &(weir_event){ .kind = WEIR_EV_REMOVED });
 }
 
-void weir__ctx_remove(weir_ctx *ctx)
+static void remove_ctx(weir_ctx *ctx, bool goes_with_channel)
 {
     weir_offload *offloaded = weir__ctx_offload(ctx);
     if (ctx->state == WEIR_CTX_REMOVED)
@@ -329,11 +339,23 @@ void weir__ctx_remove(weir_ctx *ctx)
         complete_added(take_promise(ctx),
                        weir__channel_is_closing(ctx->channel) ? WEIR_ECLOSED : -ECANCELED);
     ctx->state = WEIR_CTX_REMOVED;
-    free_later(ctx);
+    weir__ctx_member(ctx)->deferred = (weir_deferred){ .run = NULL };
+    if (!goes_with_channel)
+        free_later(ctx);
     if (offloaded != NULL)
         weir__offload_remove(offloaded); /* until that returns events are posted: none overtakes */
     else
         weir__ctx_run_removed(ctx);
+}
+
+void weir__ctx_remove(weir_ctx *ctx)
+{
+    remove_ctx(ctx, false);
+}
+
+void weir__ctx_remove_at_end(weir_ctx *ctx)
+{
+    remove_ctx(ctx, true);
 }
 
 /* Looking -------------------------------------------------------------------------------------- */

@@ -74,6 +74,7 @@ void weir__ctx_init_end(weir_ctx *ctx, weir_channel *channel, const weir_handler
 int weir__ctx_new(weir_ctx **ctx, weir_channel *channel, const weir_handler_config *config);
 void weir__ctx_set_number(weir_ctx *ctx, uint32_t number);
 void weir__ctx_free(weir_ctx *ctx);
+void weir__ctx_free_linked(weir_ctx *ctx); /* one of a pipeline */
 
 /* The handler's own context and type, of a context in the pipeline. */
 weir_ctx *weir__ctx_handler(const weir_ctx *ctx);
@@ -110,6 +111,12 @@ bool weir__ctx_fail_promise(weir_ctx *ctx, int code);
 
 /* Hides a context from events, then calls `removed`, also if `added` was never called. */
 void weir__ctx_remove(weir_ctx *ctx);
+
+/* The same at the end of the channel, which frees the context. */
+void weir__ctx_remove_at_end(weir_ctx *ctx);
+
+/* Whether the context is removed, and only the channel frees it. */
+bool weir__ctx_goes_with_channel(const weir_ctx *ctx);
 
 /* No event of an offloaded handler is in flight: frees the context if it waits for that. */
 void weir__ctx_returned(weir_ctx *ctx);

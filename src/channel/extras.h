@@ -36,6 +36,8 @@ typedef struct weir_channel_extras {
     _Atomic(int64_t) options[WEIR__CHANNEL_OPTIONS_END]; /* those without a place of their own */
     weir_option_value *child_options;                    /* for the channel's children */
     size_t child_option_count;
+    weir_init_fn init_child; /* called on the loop of a child that waits for it */
+    void *init_child_arg;
     _Atomic(uint64_t) children; /* whose closed future is not complete; any thread's */
 
     weir_channel *channel; /* whose these are */

@@ -158,7 +158,7 @@ static bool perform(weir_channel *channel)
         if (is_attaching(channel)) {
             weir__channel_arrive(channel);
             if (channel->life.is_advancing)
-                return false;
+                return channel->inbox.calls == NULL;
             continue;
         }
         look_for_missed_message(channel);

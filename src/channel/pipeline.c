@@ -53,7 +53,16 @@ void weir__pipeline_link(weir_ctx *prev, weir_ctx *ctx)
 void weir__pipeline_remove_all(weir_pipeline *pipeline)
 {
     for (weir_ctx *ctx = pipeline->tail.prev; ctx != &pipeline->head; ctx = ctx->prev)
-        weir__ctx_remove(ctx);
+        weir__ctx_remove_at_end(ctx);
+}
+
+void weir__pipeline_free_removed(weir_pipeline *pipeline)
+{
+    for (weir_ctx *ctx = pipeline->head.next, *next; ctx != &pipeline->tail; ctx = next) {
+        next = ctx->next;
+        if (weir__ctx_goes_with_channel(ctx))
+            weir__ctx_free_linked(ctx);
+    }
 }
 
 void weir__pipeline_reject_reads(weir_pipeline *pipeline)

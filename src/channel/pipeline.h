@@ -23,8 +23,11 @@ void weir__pipeline_call_added(weir_pipeline *pipeline);
 /* Links a context after `prev`. */
 void weir__pipeline_link(weir_ctx *prev, weir_ctx *ctx);
 
-/* Removes all handlers, from the tail to the head. */
+/* Removes all handlers, from the tail to the head: the channel has ended. */
 void weir__pipeline_remove_all(weir_pipeline *pipeline);
+
+/* Frees those that were removed so. */
+void weir__pipeline_free_removed(weir_pipeline *pipeline);
 
 /* From now on every message goes to the tail, which discards it: the channel is being closed. */
 void weir__pipeline_reject_reads(weir_pipeline *pipeline);

@@ -2,6 +2,7 @@
 /* Edits of a pipeline: adding, replacing and removing handlers. */
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "channel/extras.h"
 #include "channel/offload.h"
 
 #include <weir/log.h>
@@ -475,6 +476,8 @@ int weir_ctx_remove(weir_ctx *ctx)
 
 /* The initializer ------------------------------------------------------------------------------ */
 
+#define INIT_FAILED "the channel could not be initialised, and is closed: %s"
+
 typedef struct initializer {
     weir_init_fn init;
     void *arg;
@@ -491,6 +494,20 @@ int weir__channel_init_by(weir_channel *channel, weir_init_fn init, void *arg)
     return code;
 }
 
+void weir__channel_init_child(weir_channel *channel)
+{
+    weir_error error;
+    const weir_channel_extras *of_parent = weir__channel_extras(channel->parent);
+    channel->life.needs_init = false;
+    int code = weir__channel_init_by(channel, of_parent->init_child, of_parent->init_child_arg);
+    if (code >= 0)
+        return;
+    weir_channel_close(channel, NULL);
+    weir_error_set(&error, code, "initializer", INIT_FAILED, weir_error_text(code));
+    weir__pipeline_fire_error(channel, &error);
+    weir__channel_close_now(channel, NULL); /* a handler may keep the other close */
+}
+
 static void initializer_added(weir_ctx *ctx)
 {
     const initializer *self = weir_ctx_state(ctx);
@@ -498,8 +515,7 @@ static void initializer_added(weir_ctx *ctx)
     int code = weir__channel_init_by(channel, self->init, self->arg);
     if (code < 0) {
         weir_channel_close(channel, NULL);
-        weir_ctx_fail(ctx, code, "the channel could not be initialised, and is closed: %s",
-                      weir_error_text(code));
+        weir_ctx_fail(ctx, code, INIT_FAILED, weir_error_text(code));
         return; /* which removes it, too */
     }
     weir_ctx_remove(ctx);

@@ -66,7 +66,7 @@ static void a_connection_is_as_large_as_promised(void **state)
     assert_int_equal(WEIR__CTX_STATE, 80);
     assert_int_equal(sizeof(weir_offload), 488);
     assert_int_equal(sizeof(weir_offloaded), 128);
-    assert_int_equal(sizeof(weir_channel_extras), 416);
+    assert_int_equal(sizeof(weir_channel_extras), 432);
     assert_int_equal(sizeof(weir_write), 40);
     assert_int_equal(sizeof(weir_io_op), 48);
 }
