@@ -191,6 +191,11 @@ WEIR_API void weir_channel_close(weir_channel *channel, weir_promise *promise);
  * promise succeeds with weir_channel_closed; -EALREADY for a second one. */
 WEIR_API void weir_channel_finish(weir_channel *channel, weir_promise *promise);
 
+/** Closes at once, without sending what is queued and without asking a handler: a TCP peer receives
+ * a reset, so it cannot take what it got for everything. Pending writes fail with WEIR_ECLOSED.
+ * Cannot fail. Thread-safe. */
+WEIR_API void weir_channel_reset(weir_channel *channel);
+
 /* Writability -------------------------------------------------------------------------------- */
 
 /** Whether no more is queued than the high water mark, or, once it was more, than the low one; and

@@ -20,6 +20,8 @@ typedef struct weir_client_config {
     weir_loop *loop;   /* which of the group: that of another channel, say; NULL: as it chooses */
     weir_init_fn init; /* adds handlers, on the loop; may be NULL */
     void *arg;
+    void (*arg_release)(void *arg); /* called once with `arg` when `init` can no longer run, on any
+                                       thread; not if the call fails. May be NULL */
 
     const weir_option_value *options;
     size_t option_count;

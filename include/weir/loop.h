@@ -40,6 +40,9 @@ WEIR_API int64_t weir_loop_now_ns(const weir_loop *loop);
 /** What its backend is: "epoll", for instance. Any thread. */
 WEIR_API const char *weir_loop_io_name(const weir_loop *loop);
 
+/** Whether the loop serves one channel at a time, as those of WEIR_IO_BLOCKING do. Thread-safe. */
+WEIR_API bool weir_loop_is_for_one_channel(const weir_loop *loop);
+
 /**
  * The share of events in a turn, in percent: after events took t, tasks may take
  * t * (100 - ratio) / ratio, and with 100 as long as there are any; in a turn without events 50

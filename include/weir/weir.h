@@ -14,6 +14,7 @@
 #include <weir/alloc.h>
 #include <weir/api.h>
 #include <weir/base64.h>
+#include <weir/bridge.h>
 #include <weir/buf.h>
 #include <weir/channel.h>
 #include <weir/channel_group.h>

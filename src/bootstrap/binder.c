@@ -25,7 +25,7 @@ static void destroy(binder *self)
     weir_channel_release(self->channel);
     weir_promise_release(self->promise);
     weir_promise_release(self->lookup);
-    weir__client_free_copy(&self->plan.config);
+    weir__client_end_plan(&self->plan);
     weir__free(self->text);
     weir__free(self);
 }
@@ -140,6 +140,7 @@ static binder *make(const weir_client_config *config, const char *address, weir_
     self->lookup = weir_promise_new(NULL);
     if (!has_memory || self->text == NULL || self->lookup == NULL) {
         weir__promise_end(self->lookup, -ENOMEM);
+        self->plan.init_release = NULL;
         destroy(self);
         return NULL;
     }
@@ -163,6 +164,7 @@ int weir_client_start_bind(const weir_client_config *config, const char *address
     int code = weir_resolve(config->group, config->resolver, address, self->lookup, error);
     if (code < 0) {
         weir__promise_end(self->lookup, code);
+        self->plan.init_release = NULL;
         destroy(self);
         return code;
     }

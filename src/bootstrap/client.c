@@ -15,10 +15,11 @@ void weir__client_release_channel(void *channel)
     weir_channel_release(channel);
 }
 
+/* An empty list has no copy. */
 static void *copy_list(const void *from, size_t size)
 {
-    void *copy = weir__alloc(size > 0 ? size : 1);
-    if (copy != NULL && size > 0)
+    void *copy = size > 0 ? weir__alloc(size) : NULL;
+    if (copy != NULL)
         memcpy(copy, from, size);
     return copy;
 }
@@ -28,7 +29,8 @@ bool weir__client_copy(weir_client_config *to, const weir_client_config *from)
     *to = *from;
     to->options = copy_list(from->options, from->option_count * sizeof *from->options);
     to->attrs = copy_list(from->attrs, from->attr_count * sizeof *from->attrs);
-    return to->options != NULL && to->attrs != NULL;
+    return (to->options != NULL || from->option_count == 0) &&
+           (to->attrs != NULL || from->attr_count == 0);
 }
 
 void weir__client_free_copy(weir_client_config *config)
@@ -48,11 +50,19 @@ bool weir__client_plan(weir_client_plan *plan, const weir_client_config *config)
 {
     plan->init = config->init;
     plan->init_arg = config->arg;
+    plan->init_release = config->arg_release;
     bool has_memory = weir__client_copy(&plan->config, config);
     if (config->init != NULL)
         plan->config.init = init_planned;
     plan->config.arg = plan;
     return has_memory;
+}
+
+void weir__client_end_plan(weir_client_plan *plan)
+{
+    weir__client_free_copy(&plan->config);
+    if (plan->init_release != NULL)
+        plan->init_release(plan->init_arg);
 }
 
 /* Whether a socket that is connected has it already. */

@@ -21,11 +21,16 @@ typedef struct weir_client_plan {
     weir_client_config config; /* its init calls the one below */
     weir_init_fn init;
     void *init_arg;
+    void (*init_release)(void *arg); /* of `init_arg`; NULL: not ours to release */
     int init_code;
 } weir_client_plan;
 
-/* As weir__client_copy; it is freed by weir__client_free_copy(&plan->config). */
+/* As weir__client_copy. */
 bool weir__client_plan(weir_client_plan *plan, const weir_client_config *config);
+
+/* Frees the copy. Releases the argument of `init`, unless `init_release` was cleared because the
+ * call that made the plan has failed. */
+void weir__client_end_plan(weir_client_plan *plan);
 
 /* Options, attributes and handlers of a new channel. `is_connected`: what the kernel has to know
  * its socket was told before. 0 or a negative code. */

@@ -17,6 +17,8 @@
 static void destroy(weir_connection_pool *pool)
 {
     weir__client_free_copy(&pool->client);
+    if (pool->init_release != NULL)
+        pool->init_release(pool->client.arg);
     weir__free(pool->address);
     weir__free(pool->local);
     pthread_mutex_destroy(&pool->lock);
@@ -257,6 +259,8 @@ int weir_connection_pool_new(weir_connection_pool **out, const weir_connection_p
     weir__time_limit_init(&pool->patience, pool,
                           with_default(config->acquire_timeout_ms, DEFAULT_ACQUIRE_TIMEOUT_MS));
     weir__time_limit_init(&pool->boredom, pool, config->idle_timeout_ms);
+    pool->init_release = config->client.arg_release; /* once, not for each connection */
+    pool->client.arg_release = NULL;
     weir__list_init(&pool->line);
     weir__list_init(&pool->idle);
     weir__list_init(&pool->connecting);

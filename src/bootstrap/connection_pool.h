@@ -75,6 +75,7 @@ struct weir_connection_pool {
     _Atomic(uint32_t) refs;  /* of users */
     _Atomic(uint32_t) holds; /* of the memory: the users', each connection's and so on */
     weir_client_config client;
+    void (*init_release)(void *arg); /* of its `arg`; may be NULL */
     char *address, *local;
     size_t max, max_pending;
     weir_connection_check_fn check;

@@ -64,7 +64,7 @@ static void destroy(connector *self)
     weir_promise_release(self->lookup);
     weir_promise_release(self->rest);
     weir_channel_release(self->channel);
-    weir__client_free_copy(&self->plan.config);
+    weir__client_end_plan(&self->plan);
     weir__race_free(&self->race);
     weir__free(self->text);
     weir__free(self);
@@ -303,6 +303,7 @@ static connector *make(const weir_client_config *config, const char *text, weir_
     if (has_memory && self->text != NULL && self->lookup != NULL)
         return self;
     weir__promise_end(self->lookup, -ENOMEM);
+    self->plan.init_release = NULL;
     destroy(self);
     return NULL;
 }
@@ -319,6 +320,7 @@ static int give_up(connector *self, int code)
     weir_promise_set(self->lookup, code);
     weir__promise_end(self->rest, code);
     give_loop_back(&self->plan.config, self->executor);
+    self->plan.init_release = NULL;
     destroy(self);
     return code;
 }

@@ -176,9 +176,12 @@ static weir_name_service service_for(const weir_name_query *query)
 
 static int answer_with(const weir_address *address, weir_promise *promise)
 {
-    weir_addresses *one = weir_addresses_new(address, 1);
+    weir_addresses *one = weir__alloc(sizeof *one + sizeof *address);
     if (one == NULL)
         return -ENOMEM;
+    weir_address *list = (weir_address *)(one + 1);
+    list[0] = *address;
+    *one = (weir_addresses){ .count = 1, .list = list };
     weir__addresses_succeed(promise, one);
     return 0;
 }

@@ -221,6 +221,7 @@ void weir__channel_read_now(weir_channel *channel);
 void weir__channel_fire_read_complete(weir_channel *channel);
 void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise);
 void weir__channel_close_now(weir_channel *channel, weir_promise *promise);
+void weir__channel_reset_now(weir_channel *channel);
 void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise);
 
 /* It is active, and something waited for that: sends it, and ends the output if that was wished. */

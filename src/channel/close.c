@@ -114,12 +114,12 @@ static void close_again(weir_channel *channel, weir_promise *promise)
         weir__promises_add(&channel->life.close_promises, promise);
 }
 
-void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
+static void close_with(weir_channel *channel, weir_promise *promise, bool sends)
 {
     bool is_attached = weir__channel_is_attached(channel);
     bool is_active = weir__channel_is_active(channel);
     /* Flushed writes get one attempt; those that fail in it find the channel closing. */
-    bool has_flushed = weir__outbound_has_flushed(&channel->out.queue);
+    bool has_flushed = sends && weir__outbound_has_flushed(&channel->out.queue);
     if (weir__life_step(&channel->life.state, WEIR_LIFE_CLOSE) < 0) {
         close_again(channel, promise);
         return;
@@ -137,6 +137,31 @@ void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
     weir__channel_close_transport(channel);
     if (weir__channel_loop(channel) == NULL)
         weir__inbox_follow(channel, true); /* what waited for a loop fails */
+}
+
+void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
+{
+    close_with(channel, promise, true);
+}
+
+/* Whatever is no socket closes without a reset. */
+void weir__channel_reset_now(weir_channel *channel)
+{
+    const weir_transport *transport = channel->transport;
+    if (weir__channel_is_closing(channel))
+        return;
+    if (transport->set_option != NULL)
+        transport->set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, 0);
+    close_with(channel, NULL, false);
+}
+
+void weir_channel_reset(weir_channel *channel)
+{
+    weir_owner owner = channel != NULL ? weir__channel_owner(channel) : WEIR_OWNER_NOBODY;
+    if (owner == WEIR_OWNER_ME)
+        weir__channel_reset_now(channel);
+    else if (owner == WEIR_OWNER_OTHERS)
+        weir__inbox_push_missed(channel, WEIR__MISSED_RESET);
 }
 
 /* Closed --------------------------------------------------------------------------------------- */

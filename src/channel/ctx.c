@@ -13,20 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whether every event that is passed on is checked to be on the right thread. */
-#ifdef WEIR_DEBUG
-#define IS_CHECKED true
-#else
-#define IS_CHECKED false
-#endif
-
-void weir__ctx_init_end(weir_ctx *ctx, weir_channel *channel, const weir_handler_type *type)
-{
-    *ctx = (weir_ctx){ .type = type, .channel = channel, .state = WEIR_CTX_LIVE };
-    ctx->mask = weir__handler_mask(type);
-    ctx->is_slow = IS_CHECKED;
-}
-
 /* Making --------------------------------------------------------------------------------------- */
 
 static size_t align(size_t size)
@@ -102,7 +88,7 @@ int weir__ctx_new(weir_ctx **out, weir_channel *channel, const weir_handler_conf
     }
     member->ctx.type = config->type;
     member->ctx.channel = channel;
-    member->ctx.is_slow = IS_CHECKED;
+    member->ctx.is_slow = WEIR__CTX_IS_CHECKED;
     set_name(member, config, &layout);
     *out = executor != NULL ? offload(member, executor) : &member->ctx;
     weir__ctx_member(*out)->promise = weir_promise_retain(config->promise);

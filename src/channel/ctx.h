@@ -3,6 +3,7 @@
 #ifndef WEIR_CHANNEL_CTX_H
 #define WEIR_CHANNEL_CTX_H
 
+#include "channel/event.h"
 #include "loop/loop.h"
 
 #include <weir/pipeline.h>
@@ -66,8 +67,21 @@ static inline const char *weir__ctx_name(const weir_ctx *ctx)
 /* Of a name that weir gives: '#', ten digits, the end. */
 #define WEIR__NUMBER_SIZE 12
 
+/* Whether every event that is passed on is checked to be on the right thread. */
+#ifdef WEIR_DEBUG
+#define WEIR__CTX_IS_CHECKED true
+#else
+#define WEIR__CTX_IS_CHECKED false
+#endif
+
 /* The head or the tail. */
-void weir__ctx_init_end(weir_ctx *ctx, weir_channel *channel, const weir_handler_type *type);
+static inline void weir__ctx_init_end(weir_ctx *ctx, weir_channel *channel,
+                                      const weir_handler_type *type)
+{
+    *ctx = (weir_ctx){ .type = type, .channel = channel, .state = WEIR_CTX_LIVE };
+    ctx->mask = weir__handler_mask(type);
+    ctx->is_slow = WEIR__CTX_IS_CHECKED;
+}
 
 /* -ENOMEM, -EINVAL for the group, or the code of `arg_retain`. A name that weir gives is written by
  * weir__ctx_set_number. Any thread. */

@@ -160,3 +160,15 @@ const weir_handler_type weir__tail_type = {
     .on_unregistered = tail_ignore,
     .on_error = tail_on_error,
 };
+
+/* Both ------------------------------------------------------------------------------------------
+ */
+
+/* Here, where the compiler knows which callbacks the two have. */
+void weir__pipeline_init(weir_pipeline *pipeline, weir_channel *channel)
+{
+    weir__ctx_init_end(&pipeline->head, channel, &weir__head_type);
+    weir__ctx_init_end(&pipeline->tail, channel, &weir__tail_type);
+    pipeline->head.next = &pipeline->tail;
+    pipeline->tail.prev = &pipeline->head;
+}

@@ -10,13 +10,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-uint32_t weir__handler_mask(const weir_handler_type *type)
-{
-#define BIT(kind, callback, ...) (uint32_t)(type->callback != NULL) << WEIR_##kind |
-    return WEIR__EVENTS(BIT) 0;
-#undef BIT
-}
-
 /* Calling ------------------------------------------------------------------------------------ */
 
 static void call_on_error(weir_ctx *ctx, const weir_error *error)

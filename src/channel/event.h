@@ -78,8 +78,13 @@ static inline bool weir__event_is_eof(const weir_event *event)
     return event->kind == WEIR_EV_EVENT && event->msg == &weir_event_input_closed;
 }
 
-/* Which events a handler wants. */
-uint32_t weir__handler_mask(const weir_handler_type *type);
+/* Which events a handler wants: the callbacks that it has. */
+static inline uint32_t weir__handler_mask(const weir_handler_type *type)
+{
+#define WEIR__EVENT_BIT(kind, callback, ...) (uint32_t)(type->callback != NULL) << WEIR_##kind |
+    return WEIR__EVENTS(WEIR__EVENT_BIT) 0;
+#undef WEIR__EVENT_BIT
+}
 
 /* Passes an event on from a context, or from the ends of the pipeline. On the loop. */
 void weir__event_pass(weir_ctx *from, const weir_event *event);

@@ -46,7 +46,9 @@ void weir__inbox_push(weir_channel *channel, weir_call *call)
  * performed yet; but a close need not wait. */
 static void miss_without_loop(weir_channel *channel, uint8_t missed)
 {
-    if (missed & (WEIR__MISSED_CLOSE | WEIR__MISSED_MESSAGE))
+    if (missed & WEIR__MISSED_RESET)
+        weir__channel_reset_now(channel);
+    else if (missed & (WEIR__MISSED_CLOSE | WEIR__MISSED_MESSAGE))
         weir__channel_close_now(channel, NULL);
 }
 
@@ -106,6 +108,8 @@ static void look_for_missed_message(weir_channel *channel)
 static void perform_missed(weir_channel *channel)
 {
     uint8_t missed = atomic_exchange_explicit(&channel->inbox.missed, 0, memory_order_seq_cst);
+    if (missed & WEIR__MISSED_RESET)
+        weir__channel_reset_now(channel);
     if (missed == 0 && atomic_load_explicit(&channel->inbox.is_losing, memory_order_relaxed))
         atomic_store_explicit(&channel->inbox.is_losing, false, memory_order_relaxed);
     if (missed & WEIR__MISSED_WEIGH && !weir__channel_is_closing(channel))

@@ -17,6 +17,7 @@ enum {
     WEIR__MISSED_MESSAGE = 16, /* because of the channel's `lost` */
     WEIR__MISSED_OTHER = 32,   /* cannot be repeated later */
     WEIR__MISSED_PAUSE = 64,   /* reasons against reading have changed */
+    WEIR__MISSED_RESET = 128,
 };
 void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);
 

@@ -16,14 +16,6 @@ static weir_channel *channel_of(const weir_pipeline *pipeline)
     return pipeline->head.channel;
 }
 
-void weir__pipeline_init(weir_pipeline *pipeline, weir_channel *channel)
-{
-    weir__ctx_init_end(&pipeline->head, channel, &weir__head_type);
-    weir__ctx_init_end(&pipeline->tail, channel, &weir__tail_type);
-    pipeline->head.next = &pipeline->tail;
-    pipeline->tail.prev = &pipeline->head;
-}
-
 /* `added` may add and remove; the `added` of what it adds runs at once, and removed contexts stay
  * linked. */
 void weir__pipeline_call_added(weir_pipeline *pipeline)

@@ -78,7 +78,8 @@ typedef struct weir_uring {
     weir_io_op *uncancelled; /* there was no room to ask the kernel, linked by next_ended */
     weir_io_op *batch;       /* what told data last, and its batch is open */
     unsigned batch_count;
-    bool has_no_bulk; /* for tests: see uring_bulk.c */
+    bool batch_is_full; /* its last buffer is */
+    bool has_no_bulk;   /* for tests: see uring_bulk.c */
     weir_io_op *told; /* the kernel has told of its file's end, in this turn; linked the same way */
 
     /* What was gathered to be sent since the last entry into the kernel. */
@@ -298,7 +299,7 @@ void weir__uring_review_ends(weir_uring *self);
 
 /* Files that much comes in from: uring_bulk.c ------------------------------------------------- */
 
-/* A receive that stays armed has filled a buffer, which its owner was told. */
+/* More was received in the batch of a receive that stays armed, after a full buffer. */
 void weir__uring_note_full(weir_uring *self, weir_io_op *op);
 
 /* The engine is about to receive: when that was less of late, the kernel shall do it again. */

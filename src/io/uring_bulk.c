@@ -4,9 +4,9 @@
 
 /*
  * A message of many buffers costs a result for each of them, and the kernel fills the one that was
- * used longest ago, which is in no cache any more. So when one is full, the file is received from
- * as with epoll: when it is readable, straight into the buffer that was released last, as large as
- * what comes. When less comes again, the kernel receives again.
+ * used longest ago, which is in no cache any more. So when more follows a full buffer, the file is
+ * received from as with epoll: when it is readable, straight into the buffer that was released
+ * last, as large as what comes. When less comes again, the kernel receives again.
  */
 
 /* Back to the kernel: the end of two polls, of the file and of its end, then the next poll for

@@ -106,6 +106,7 @@ WEIR__HOT inline void weir__uring_end_batch(weir_uring *self)
     weir_io_op *op = self->batch;
     self->batch = NULL;
     self->batch_count = 0;
+    self->batch_is_full = false;
     if (op != NULL && base->current != NULL)
         weir__op_end_batch(op);
     base->current = NULL;
@@ -344,8 +345,10 @@ static inline void complete_buffer(weir_uring *self, weir_io_op *op, int code, u
 {
     unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
     weir_buf *buf = weir__uring_buffers_take(self, number, (size_t)code);
+    bool follows_full = self->batch_is_full;
     tell_data(self, op, &(weir_io_result){ .code = code, .is_armed = true, .buf = buf });
-    if (__builtin_expect((uint32_t)code == self->buffers.bytes, 0))
+    self->batch_is_full = (uint32_t)code == self->buffers.bytes && self->batch == op;
+    if (__builtin_expect(follows_full, 0))
         weir__uring_note_full(self, op);
 }
 

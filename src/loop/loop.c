@@ -459,6 +459,11 @@ const char *weir_loop_io_name(const weir_loop *loop)
     }
 }
 
+bool weir_loop_is_for_one_channel(const weir_loop *loop)
+{
+    return loop->base.group->per_channel != NULL;
+}
+
 int weir_loop_set_io_ratio(weir_loop *loop, int ratio)
 {
     if (loop == NULL || ratio < 1 || ratio > 100)
