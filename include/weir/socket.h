@@ -52,9 +52,15 @@ WEIR_API int weir_channel_from_descriptor(weir_channel **channel, weir_socket_ki
  * there is none. Any thread. */
 WEIR_API int weir_channel_descriptor(const weir_channel *channel);
 
+/** States of a TCP connection: the kernel's numbers, of which these are two. */
+enum {
+    WEIR_TCP_ESTABLISHED = 1,
+    WEIR_TCP_CLOSED = 7, /* also after a reset */
+};
+
 /** What the kernel knows about a TCP connection. */
 typedef struct weir_tcp_info {
-    uint32_t state; /* of the kernel's table: 1 is established */
+    uint32_t state; /* WEIR_TCP_CLOSED and so on */
     uint32_t round_trip_us, round_trip_variance_us;
     uint32_t send_window_segments; /* the congestion window */
     uint32_t segment_bytes;

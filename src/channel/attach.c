@@ -57,7 +57,6 @@ static void log_rejected(const weir_channel *channel, const char *why)
              (unsigned long long)channel->id, why);
 }
 
-/* Row 121. */
 void weir__channel_reject(weir_channel *channel, int code)
 {
     weir_promise *promise = take_target(channel);
@@ -148,10 +147,10 @@ static bool has_no_notice(const weir_channel *channel)
 }
 
 /* It is on no loop, and goes to its target now, with its inbox. */
-static void hand_over(weir_channel *channel)
+static void begin_attaching(weir_channel *channel)
 {
     weir__life_step(&channel->life.state, WEIR_LIFE_ATTACH);
-    weir__inbox_follow(channel, true);
+    weir__inbox_drain_here(channel);
 }
 
 /* 0 if the channel may go to a loop: it is on none or leaves it, and is on its way to none. */
@@ -170,7 +169,7 @@ static void attach_to(weir_channel *channel, weir_loop *loop, weir_promise *prom
 {
     set_target(channel, loop, promise);
     if (weir__channel_loop(channel) == NULL && has_no_notice(channel))
-        hand_over(channel);
+        begin_attaching(channel);
     else
         weir__channel_advance(channel);
 }
@@ -272,7 +271,7 @@ bool weir__detach_advance(weir_channel *channel)
         return true;
     }
     if (may_go(channel))
-        hand_over(channel); /* and from then on it is another thread's */
+        begin_attaching(channel); /* and from then on it is another thread's */
     return false;
 }
 

@@ -171,7 +171,7 @@ void weir__channel_init(weir_channel *channel, const weir_transport *transport,
         .parent = weir_channel_retain(parent),
         .id = atomic_fetch_add_explicit(&next_id, 1, memory_order_relaxed) + 1,
         .in.is_auto_read = true,
-        .out.writability.run = weir__channel_tell_writability,
+        .out.writability.run = weir__channel_fire_writability,
         .life.member.type = &weir__channel_member_type,
         .inbox.task = { weir__inbox_run, weir__inbox_dropped, "channel calls", { NULL } },
         .shared.home = { &home_type },
@@ -354,7 +354,7 @@ weir_future *weir_channel_closed(weir_channel *channel)
     return closed;
 }
 
-void weir__channel_tell_closed(weir_channel *channel)
+void weir__channel_complete_closed(weir_channel *channel)
 {
     weir_future *closed = NULL;
     if (!atomic_compare_exchange_strong_explicit(&channel->shared.closed, &closed,

@@ -205,80 +205,13 @@ static inline weir_channel *weir__channel_at(weir_home *home)
     return WEIR_CONTAINER(home, weir_channel, shared.home);
 }
 
-/* The loop it is on, retained; NULL: none. Any thread. */
-weir_loop *weir__channel_retain_loop(weir_channel *channel);
-
-/* Takes a task to the loop it is on; WEIR_ECLOSED when there is none. Any thread. */
-int weir__channel_post(weir_channel *channel, weir_task *task);
-
-/* It belongs to another loop from now on, whose memory it keeps; NULL: to none. */
-void weir__channel_set_loop(weir_channel *channel, weir_loop *loop);
-
-/* The ends of operations, at the head. On the loop. */
-void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise);
-void weir__channel_flush_now(weir_channel *channel);
-void weir__channel_read_now(weir_channel *channel);
-void weir__channel_fire_read_complete(weir_channel *channel);
-void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise);
-void weir__channel_close_now(weir_channel *channel, weir_promise *promise);
-void weir__channel_reset_now(weir_channel *channel);
-void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise);
-
-/* It is active, and something waited for that: sends it, and ends the output if that was wished. */
-void weir__channel_resume_output(weir_channel *channel);
-
 /* Whether it is about to leave its loop for another. On the loop. */
 static inline bool weir__channel_is_moving(const weir_channel *channel)
 {
     return channel->life.has_target && weir__channel_state(channel) != WEIR_LIFE_ATTACHING;
 }
 
-/* A message was lost: closes a stream, at once or before any call that is pushed from now on.
- * Needs no memory. Any thread. */
-void weir__channel_lose(weir_channel *channel, int code);
-
-/* Takes the steps of its life that wait for no event any more: once the callback under way has
- * returned, after the listeners of promises that are complete by now. By its owner. */
-void weir__channel_advance(weir_channel *channel);
-
-/* Something has happened that a step may have waited for. */
-static inline void weir__channel_recheck(weir_channel *channel)
-{
-    if (weir__channel_state(channel) != WEIR_LIFE_ATTACHED)
-        weir__channel_advance(channel);
-}
-
-/* The steps: whether another may follow. attach.c and close.c */
-bool weir__attach_advance(weir_channel *channel);
-bool weir__detach_advance(weir_channel *channel);
-bool weir__close_advance(weir_channel *channel);
-
-/* Fires an event as a visit of its own: the loop may be at the end of another channel's task. */
-void weir__channel_fire(weir_channel *channel, weir_event_kind kind);
-
-/* It goes to no other loop: the promise of that ends with the code. */
-void weir__channel_forget_target(weir_channel *channel, int code);
-
-/* The channel as a member of its loop. */
-extern const weir_resident_type weir__channel_member_type;
-
-/* Calls an initializer: its code, or that of the first add in it that failed. On the loop. */
-int weir__channel_init_by(weir_channel *channel, weir_init_fn init, void *arg);
-
-/* The initializer that its parent has for children; one that fails closes the channel. On the
- * loop. */
-void weir__channel_init_child(weir_channel *channel);
-
-/* On the loop it goes to: attaches it there. */
-void weir__channel_arrive(weir_channel *channel);
-
-/* The loop it goes to does not take it: closes it, on the loop that it comes from. */
-void weir__channel_reject(weir_channel *channel, int code);
-
-/* The last step of closing: nothing is in flight. */
-void weir__channel_close_transport(weir_channel *channel);
-
-/* Ends a promise of the channel's, if there is one. */
+/* Completes and releases a promise in a field, if there is one, and clears the field. */
 static inline void weir__channel_end_promise(weir_promise **promise, int code)
 {
     weir_promise *ended = *promise;
@@ -287,56 +220,134 @@ static inline void weir__channel_end_promise(weir_promise **promise, int code)
     weir_promise_release(ended);
 }
 
-void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read);
+/* channel.c ------------------------------------------------------------------------------------ */
 
-/* What decides whether it reads has changed. */
-void weir__channel_update_reading(weir_channel *channel);
+/* The loop it is on, retained; NULL: none. Any thread. */
+weir_loop *weir__channel_retain_loop(weir_channel *channel);
 
-/* Tells something behind all that was completed before. It holds a reference of its own. */
+/* Posts a task to the loop it is on; WEIR_ECLOSED if there is none. Any thread. */
+int weir__channel_post(weir_channel *channel, weir_task *task);
+
+/* Sets the loop that the channel belongs to, and whose memory it keeps; NULL: none. */
+void weir__channel_set_loop(weir_channel *channel, weir_loop *loop);
+
+/* A message was lost: closes a stream, at once, or before any call that is pushed after this one.
+ * Needs no memory. Any thread. */
+void weir__channel_lose(weir_channel *channel, int code);
+
+/* Runs a notice after everything that was completed before. The notice holds a reference. */
 void weir__channel_queue_notice(weir_channel *channel, weir_notice *notice);
 
-/* What is queued, with what other threads have written and the loop has not seen yet. Any thread.
+/* Completes the closed future. */
+void weir__channel_complete_closed(weir_channel *channel);
+
+/* The lock of what other threads look at: names, attributes. Several channels share one. */
+void weir__channel_lock(const weir_channel *channel);
+void weir__channel_unlock(const weir_channel *channel);
+
+/* attach.c: how it gets to a loop and leaves it. On the loop ------------------------------------
  */
-size_t weir__channel_pending_bytes(const weir_channel *channel);
 
-/* A notice: the pipeline hears whether it is writable, if that is another than it heard last. */
-void weir__channel_tell_writability(weir_notice *notice);
+void weir__channel_deregister_now(weir_channel *channel, weir_promise *promise);
 
-/* The water marks or what is queued has changed. */
-void weir__channel_weigh(weir_channel *channel);
+/* On the loop that it attaches to: attaches it. */
+void weir__channel_arrive(weir_channel *channel);
 
-/* Another thread has set a hold on writes, or released it. */
-void weir__channel_weigh_anew(weir_channel *channel);
+/* On the loop that it leaves: the other loop has rejected it. Closes it. */
+void weir__channel_reject(weir_channel *channel, int code);
 
-/* The posted writes of other threads are queued or have failed: notifies a thread that found the
- * channel unwritable because of them. */
+/* It goes to no other loop: the promise of that fails with the code. */
+void weir__channel_forget_target(weir_channel *channel, int code);
+
+/* Take a step of its life: true if another may follow. close.c has weir__close_advance. */
+bool weir__attach_advance(weir_channel *channel);
+bool weir__detach_advance(weir_channel *channel);
+
+/* close.c: how it closes. On the loop -----------------------------------------------------------
+ */
+
+bool weir__close_advance(weir_channel *channel);
+void weir__channel_close_now(weir_channel *channel, weir_promise *promise);
+void weir__channel_reset_now(weir_channel *channel);
+
+/* Nothing is in flight: closes the transport. */
+void weir__channel_close_transport(weir_channel *channel);
+
+/* Takes the steps of its life that wait for no event: after the callback in progress, and after the
+ * listeners of promises that are complete by now. By its owner. */
+void weir__channel_advance(weir_channel *channel);
+
+/* The same after something that a step may have waited for. */
+static inline void weir__channel_recheck(weir_channel *channel)
+{
+    if (weir__channel_state(channel) != WEIR_LIFE_ATTACHED)
+        weir__channel_advance(channel);
+}
+
+/* Fires an event as a visit of its own, for the watchdog: the loop may be in the task of another
+ * channel. */
+void weir__channel_fire(weir_channel *channel, weir_event_kind kind);
+
+/* The channel as a member of its loop. */
+extern const weir_resident_type weir__channel_member_type;
+
+/* Calls `visit`, which may close it, for each channel on a loop. */
+void weir__loop_each_channel(weir_loop *loop, void (*visit)(weir_channel *channel, void *arg),
+                             void *arg);
+
+/* flow.c: reading, writing, writability. On the loop unless they say otherwise -------------------
+ */
+
+void weir__channel_read_now(weir_channel *channel);
+void weir__channel_fire_read_complete(weir_channel *channel);
+void weir__channel_set_auto_read(weir_channel *channel, bool is_auto_read);
+
+/* Starts or stops reading, after something changed that decides it. */
+void weir__channel_update_reading(weir_channel *channel);
+
+void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise);
+void weir__channel_flush_now(weir_channel *channel);
+void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise);
+
+/* It is active: sends what waited for that, and ends the output if that was requested. */
+void weir__channel_resume_output(weir_channel *channel);
+
+/* Updates whether it is writable, after the water marks, the queue or the holds changed. `_again`:
+ * also fires on_writability for a thread that may have seen it unwritable meanwhile. */
+void weir__channel_update_writability(weir_channel *channel);
+void weir__channel_update_writability_again(weir_channel *channel);
+
+/* A notice: fires on_writability. */
+void weir__channel_fire_writability(weir_notice *notice);
+
+/* The inbox is empty: notifies a thread that found the channel unwritable because of it. */
 void weir__channel_inbox_emptied(weir_channel *channel);
 
-/* How many bytes were sent; on the loop, those of a message that is on its way included. */
-uint64_t weir__channel_sent_bytes(const weir_channel *channel);
+/* Bytes that are queued; on other threads also those in the inbox. Any thread. */
+size_t weir__channel_pending_bytes(const weir_channel *channel);
 
-/* Some of its output went just now. On the loop. */
+/* Records that some output was sent just now. */
 static inline void weir__channel_note_sent(weir_channel *channel)
 {
     atomic_store_explicit(&channel->out.sent_at, weir__channel_loop(channel)->base.now_ns,
                           memory_order_relaxed);
 }
 
-/* Finds the handler and callback that run by the functions on the stack: events pass from handler
- * to handler without a record of it. The first is for a channel, on its own thread; the second for
- * the context of an offloaded handler. See weir_describe_fn. */
+/* Others --------------------------------------------------------------------------------------- */
+
+/* finish.c: bytes that were sent; on the loop, including those of a message in progress. */
+uint64_t weir__channel_sent_bytes(const weir_channel *channel);
+
+/* pipeline_edit.c: calls an initializer and returns its code, or that of the first add in it that
+ * failed. The second one calls that of the parent for its children, whose failure closes the
+ * channel. On the loop. */
+int weir__channel_init_by(weir_channel *channel, weir_init_fn init, void *arg);
+void weir__channel_init_child(weir_channel *channel);
+
+/* describe.c: finds the handler and callback that run, by the functions on the stack: events pass
+ * from handler to handler without a record of it. For a channel, on its thread; and for the context
+ * of an offloaded handler. See weir_describe_fn. */
 void weir__channel_describe(const void *channel, const weir_stack *stack, weir_subject *subject);
 void weir__ctx_describe(const void *ctx, const weir_stack *stack, weir_subject *subject);
-
-/* It is closed, and nobody asks in vain. */
-void weir__channel_tell_closed(weir_channel *channel);
-
-/* Calls `visit` for each channel on a loop, which may close it. On the loop. */
-void weir__loop_each_channel(weir_loop *loop, void (*visit)(weir_channel *channel, void *arg),
-                             void *arg);
-
-/* The lock of what other threads look at: names, attributes. A few share one. */
-void weir__channel_lock(const weir_channel *channel);
-void weir__channel_unlock(const weir_channel *channel);
 
 #endif

@@ -97,7 +97,7 @@ void weir__channel_quiesced(weir_channel *channel)
 }
 
 /* Ends the operations in flight; the transport is closed when they have, but not in this turn. */
-static void stop(weir_channel *channel)
+static void quiesce_and_close(weir_channel *channel)
 {
     if (!channel->transport->quiesce(channel, true))
         return; /* weir__channel_quiesced follows */
@@ -106,7 +106,7 @@ static void stop(weir_channel *channel)
         weir__channel_close_transport(channel);
 }
 
-static void close_again(weir_channel *channel, weir_promise *promise)
+static void add_close_promise(weir_channel *channel, weir_promise *promise)
 {
     if (channel->life.is_closed_told)
         weir__promise_end(promise, 0);
@@ -121,7 +121,7 @@ static void close_with(weir_channel *channel, weir_promise *promise, bool sends)
     /* Flushed writes get one attempt; those that fail in it find the channel closing. */
     bool has_flushed = sends && weir__outbound_has_flushed(&channel->out.queue);
     if (weir__life_step(&channel->life.state, WEIR_LIFE_CLOSE) < 0) {
-        close_again(channel, promise);
+        add_close_promise(channel, promise);
         return;
     }
     weir__channel_forget_target(channel, WEIR_ECLOSED);
@@ -131,12 +131,12 @@ static void close_with(weir_channel *channel, weir_promise *promise, bool sends)
         channel->transport->flush(channel);
     channel->in.is_reading = false;
     if (is_attached) {
-        stop(channel);
+        quiesce_and_close(channel);
         return;
     }
     weir__channel_close_transport(channel);
     if (weir__channel_loop(channel) == NULL)
-        weir__inbox_follow(channel, true); /* what waited for a loop fails */
+        weir__inbox_drain_here(channel); /* what waited for a loop fails */
 }
 
 void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
@@ -225,7 +225,7 @@ static void complete_closed(weir_channel *channel)
         return;
     channel->life.is_closed_told = true;
     weir__promises_complete(&channel->life.close_promises, 0);
-    weir__channel_tell_closed(channel);
+    weir__channel_complete_closed(channel);
     if (channel->life.is_counted)
         atomic_fetch_sub_explicit(&weir__channel_extras(channel->parent)->children, 1,
                                   memory_order_release);
@@ -233,7 +233,7 @@ static void complete_closed(weir_channel *channel)
 
 /* It leaves its loop when that has freed every handler; but a loop that ends does not wait for
  * those on other executors. */
-static void end(weir_channel *channel)
+static void complete_and_leave_loop(weir_channel *channel)
 {
     weir_loop *loop = weir__channel_loop(channel);
     if (has_pending_adds(channel))
@@ -255,7 +255,7 @@ bool weir__close_advance(weir_channel *channel)
 {
     if (weir__channel_state(channel) == WEIR_LIFE_CLOSED)
         return fire_end(channel);
-    end(channel);
+    complete_and_leave_loop(channel);
     return false;
 }
 
@@ -280,7 +280,7 @@ static void on_loop_gone(weir_resident *member)
     weir__channel_close_transport(channel);
     /* Once it has left, it belongs to other threads, and no notice of it may run here. */
     if (weir__channel_state(channel) == WEIR_LIFE_ENDED)
-        end(channel);
+        complete_and_leave_loop(channel);
     else
         weir__channel_advance(channel);
     weir_channel_release(channel);

@@ -20,7 +20,7 @@ static inline bool waits_for_loop(const weir_channel *channel)
 
 /* A close promise completes with the others, also when handlers on other executors have still to be
  * removed. Without a loop these may come back on any thread: the inbox keeps them apart. */
-static void close_again(weir_channel *channel, const weir_event *event)
+static void close_ended_channel(weir_channel *channel, const weir_event *event)
 {
     const weir_future *closed = atomic_load_explicit(&channel->shared.closed, memory_order_acquire);
     if (event->promise == NULL || weir_future_is_done(closed))
@@ -36,7 +36,7 @@ static void begin(weir_channel *channel, const weir_event *event, bool flushes)
 {
     weir_owner owner = weir__channel_owner(channel);
     if (owner == WEIR_OWNER_NOBODY && event->kind == WEIR_OP_CLOSE) {
-        close_again(channel, event);
+        close_ended_channel(channel, event);
     } else if (owner == WEIR_OWNER_NOBODY) {
         if (event->msg != NULL)
             weir_msg_release(event->msg);

@@ -72,7 +72,7 @@ int weir_channel_set_read_hold(weir_channel *channel, weir_hold *hold, bool is_s
 
 /* A request for reads is used up by the first of a batch; one that comes meanwhile is for the
  * next. */
-static inline void read_sized(weir_channel *channel, weir_msg *msg, size_t size)
+void weir__channel_read(weir_channel *channel, weir_msg *msg, size_t size)
 {
     if (!channel->in.is_in_batch) {
         channel->in.is_in_batch = true;
@@ -82,16 +82,6 @@ static inline void read_sized(weir_channel *channel, weir_msg *msg, size_t size)
     weir__counter_add(&channel->in.messages, 1);
     weir__counter_add(&channel->in.bytes, size);
     weir_ctx_fire_read(&channel->pipeline.head, msg);
-}
-
-void weir__channel_read(weir_channel *channel, weir_msg *msg)
-{
-    read_sized(channel, msg, weir_msg_size(msg));
-}
-
-void weir__channel_read_bytes(weir_channel *channel, weir_buf *buf, size_t length)
-{
-    read_sized(channel, &buf->msg, length);
 }
 
 /* What the head does at the end of a batch. */
@@ -154,26 +144,35 @@ static bool is_unwritable(const weir_channel *channel)
 }
 
 /* Mostly it is below the mark and was before. */
-static inline void weigh_if_needed(weir_channel *channel)
+static inline void update_writability_if_needed(weir_channel *channel)
 {
     if (__builtin_expect(weir__outbound_bytes(&channel->out.queue) > channel->out.high_bytes ||
                              is_unwritable(channel),
                          0))
-        weir__channel_weigh(channel);
+        weir__channel_update_writability(channel);
+}
+
+/* Whether the transport can send such a message; a stream that a relay sends to takes none. */
+static inline bool takes(const weir_channel *channel, const weir_msg *msg)
+{
+    const weir_transport *transport = channel->transport;
+    if (transport->flush == NULL || channel->out.is_lent)
+        return false;
+    return msg->type == &weir_buf_type || transport->takes == NULL ||
+           transport->takes(channel, msg);
 }
 
 /* 0 when the message may be queued. */
 static inline int check_write(weir_channel *channel, const weir_msg *msg, size_t size,
                               weir_promise *promise)
 {
-    const weir_transport *transport = channel->transport;
     size_t room = (size_t)weir__channel_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES);
     size_t bytes = weir__outbound_bytes(&channel->out.queue);
     if (weir__channel_is_closing(channel))
         return WEIR_ECLOSED;
     if (channel->out.is_ended)
         return -EPIPE;
-    if (transport->takes != NULL && !transport->takes(channel, msg))
+    if (!takes(channel, msg))
         return -EOPNOTSUPP;
     if (bytes > room || weir__write_weight(size) > room - bytes)
         return WEIR_ELIMIT;
@@ -201,43 +200,17 @@ static __attribute__((noinline, cold)) void refuse_write(weir_channel *channel, 
         weir__channel_lost(channel, code);
 }
 
-WEIR__BESIDE static void write_otherwise(weir_channel *channel, weir_msg *msg,
-                                         weir_promise *promise)
+void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise)
 {
-    size_t size = weir_msg_size(msg);
+    bool is_buf = msg->type == &weir_buf_type;
+    size_t size = is_buf ? weir_buf_readable((const weir_buf *)msg) : weir_msg_size(msg);
     int code = check_write(channel, msg, size, promise);
     if (code == 0)
         code = weir__outbound_add(&channel->out.queue, msg, size, promise);
     if (code == 0)
-        weigh_if_needed(channel);
+        update_writability_if_needed(channel);
     else
         refuse_write(channel, msg, promise, code);
-}
-
-static inline bool takes_bytes(const weir_channel *channel)
-{
-    return channel->transport->is_stream && !(channel->out.is_ended | channel->out.is_lent) &&
-           !weir__channel_is_closing(channel);
-}
-
-/* Mostly it is a buffer without a promise, to a stream that has room for it and an entry for the
- * queue at hand. */
-void weir__channel_write_now(weir_channel *channel, weir_msg *msg, weir_promise *promise)
-{
-    weir_outbound *queue = &channel->out.queue;
-    if (msg->type != &weir_buf_type || promise != NULL || !takes_bytes(channel) ||
-        !weir__spare_has(channel->out.queue.spare)) {
-        write_otherwise(channel, msg, promise);
-        return;
-    }
-    size_t size = weir_buf_readable((const weir_buf *)msg);
-    size_t room = (size_t)weir__channel_option(channel, WEIR_OPTION_MAX_OUTBOUND_BYTES);
-    if (size == 0 || weir__outbound_bytes(queue) + size > room) {
-        write_otherwise(channel, msg, promise);
-        return;
-    }
-    weir__outbound_put(queue, weir__spare_take(channel->out.queue.spare), msg, size, NULL);
-    weigh_if_needed(channel);
 }
 
 static void shut_output(weir_channel *channel)
@@ -291,7 +264,7 @@ static __attribute__((noinline, cold)) void sending_failed(weir_channel *channel
     weir_outbound *queue = &channel->out.queue;
     channel->out.is_ended = true; /* a handler that is notified must not leave a gap */
     bool has_lost = weir__outbound_fail(queue, code);
-    weir__channel_weigh(channel);
+    weir__channel_update_writability(channel);
     weir__channel_close_now(channel, NULL);
     if (has_lost)
         weir__pipeline_fire_code(channel, code, "sending failed");
@@ -304,7 +277,7 @@ WEIR__HOT inline void weir__channel_sent(weir_channel *channel, int code)
         return;
     }
     weir__channel_note_sent(channel);
-    weigh_if_needed(channel);
+    update_writability_if_needed(channel);
     if (__builtin_expect(channel->out.queue.lost < 0, 0)) {
         int lost = channel->out.queue.lost;
         channel->out.queue.lost = 0;
@@ -328,7 +301,7 @@ void weir__channel_shutdown_now(weir_channel *channel, weir_promise *promise)
 
 /* Also when it is by now as it was before: somebody may have seen that it was not writable, and
  * wait to hear that it is. */
-void weir__channel_tell_writability(weir_notice *notice)
+void weir__channel_fire_writability(weir_notice *notice)
 {
     weir_channel *channel = WEIR_CONTAINER(notice, weir_channel, out.writability);
     channel->out.is_writability_queued = false;
@@ -357,7 +330,7 @@ static bool pauses_reading(const weir_channel *channel)
            !weir__channel_is_finishing(channel);
 }
 
-void weir__channel_weigh(weir_channel *channel)
+void weir__channel_update_writability(weir_channel *channel)
 {
     size_t bytes = weir__outbound_bytes(&channel->out.queue);
     if (bytes > channel->out.high_bytes)
@@ -374,9 +347,9 @@ void weir__channel_weigh(weir_channel *channel)
 
 /* Another thread may have seen the channel unwritable for a moment that is over by now: fires
  * on_writability once more for it. While the channel is unwritable its end will fire it. */
-void weir__channel_weigh_anew(weir_channel *channel)
+void weir__channel_update_writability_again(weir_channel *channel)
 {
-    weir__channel_weigh(channel);
+    weir__channel_update_writability(channel);
     if (!is_unwritable(channel))
         queue_writability(channel);
 }
@@ -396,7 +369,7 @@ int weir_channel_set_write_hold(weir_channel *channel, weir_hold *hold, bool is_
         return 0; /* others decide */
     weir_owner owner = weir__channel_owner(channel);
     if (owner == WEIR_OWNER_ME)
-        weir__channel_weigh(channel);
+        weir__channel_update_writability(channel);
     else if (owner == WEIR_OWNER_OTHERS)
         weir__inbox_push_missed(channel, WEIR__MISSED_WEIGH);
     return 0;
@@ -426,7 +399,7 @@ void weir__channel_inbox_emptied(weir_channel *channel)
         return;
     atomic_store_explicit(&channel->inbox.is_full, false, memory_order_release);
     if (!weir__channel_is_closing(channel))
-        weir__channel_weigh_anew(channel);
+        weir__channel_update_writability_again(channel);
 }
 
 bool weir_channel_is_writable(const weir_channel *channel)

@@ -12,16 +12,16 @@
  * Calls wait in a stack that any thread pushes to. One task, which is part of the channel, takes
  * them to the loop, so the order of each caller's calls holds also when the channel moves.
  *
- * `is_inbox_posted` is a baton: the thread that sets it performs the calls, or posts the task.
- * While it is set the channel is kept alive. A channel is handed to another loop by the holder of
- * the baton alone, on the loop it comes from: if the new loop refuses the task, the channel is
- * still here, and closes here. Once a channel is on no loop, because its loop has terminated or it
- * never had one, the holder performs the calls on its own thread; no other thread does meanwhile.
+ * The thread that sets `is_posted` owns the inbox until it clears it: it performs the calls, or
+ * posts the task, which then owns it. The channel has a reference for as long. Only the owner moves
+ * the channel to another loop, on the loop that it leaves: if the new loop rejects the task, the
+ * channel has not moved, and closes here. On no loop, because that has terminated or there never
+ * was one, the owner performs the calls on its own thread, and no other thread does meanwhile.
  */
 
 static void drain(weir_channel *channel);
 
-/* The baton was just taken, or is held: takes the task where the channel is. */
+/* Owns the inbox: posts the task to the loop of the channel. */
 static void post(weir_channel *channel)
 {
     if (weir__channel_post(channel, &channel->inbox.task) < 0)
@@ -71,11 +71,9 @@ static bool is_for_another_loop(const weir_channel *channel)
     return is_attaching(channel) && !weir_executor_is_current(&channel->life.target->base);
 }
 
-void weir__inbox_follow(weir_channel *channel, bool is_here)
+void weir__inbox_drain_here(weir_channel *channel)
 {
-    if (!is_here) {
-        schedule(channel);
-    } else if (!atomic_exchange_explicit(&channel->inbox.is_posted, true, memory_order_seq_cst)) {
+    if (!atomic_exchange_explicit(&channel->inbox.is_posted, true, memory_order_seq_cst)) {
         weir_channel_retain(channel);
         drain(channel);
     } else if (is_attaching(channel) && !is_for_another_loop(channel)) {
@@ -113,7 +111,7 @@ static void perform_missed(weir_channel *channel)
     if (missed == 0 && atomic_load_explicit(&channel->inbox.is_losing, memory_order_relaxed))
         atomic_store_explicit(&channel->inbox.is_losing, false, memory_order_relaxed);
     if (missed & WEIR__MISSED_WEIGH && !weir__channel_is_closing(channel))
-        weir__channel_weigh_anew(channel);
+        weir__channel_update_writability_again(channel);
     if (missed & WEIR__MISSED_PAUSE)
         weir__channel_update_reading(channel);
     if (missed & WEIR__MISSED_FLUSH)
@@ -128,9 +126,9 @@ static void perform_missed(weir_channel *channel)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_CLOSE });
 }
 
-/* From the store of the loop on, other threads may see it; but calls wait for the baton, which goes
- * with the task. True: the channel is the other loop's. False: it has been closed here. */
-static bool hand_over(weir_channel *channel)
+/* Other threads see the new loop from the store on, but the task owns the inbox, so calls wait for
+ * it. True: the channel belongs to the other loop. False: it has been closed here. */
+static bool post_to_target(weir_channel *channel)
 {
     weir_loop *before = weir__channel_loop(channel), *loop = channel->life.target;
     if (before != NULL)
@@ -188,23 +186,23 @@ static bool perform_visited(weir_channel *channel)
     return is_done;
 }
 
-/* Gives the baton away when there is nothing left; false when there is, and it is held again. */
-static bool let_baton_go(weir_channel *channel)
+/* Gives the inbox up if it is empty. False: calls have arrived, and the caller owns it again. */
+static bool give_up_inbox(weir_channel *channel)
 {
     atomic_store_explicit(&channel->inbox.is_posted, false, memory_order_seq_cst);
     return !has_more(channel) ||
            atomic_exchange_explicit(&channel->inbox.is_posted, true, memory_order_seq_cst);
 }
 
-/* The baton is held, and its reference for it. */
+/* Owns the inbox, with its reference. */
 static void drain(weir_channel *channel)
 {
     for (;;) {
         if (is_for_another_loop(channel)) {
-            if (hand_over(channel))
+            if (post_to_target(channel))
                 return;
         } else if (perform_visited(channel)) {
-            if (let_baton_go(channel)) {
+            if (give_up_inbox(channel)) {
                 weir_channel_release(channel);
                 return;
             }
@@ -259,7 +257,7 @@ void weir__event_copy(weir_event *to, const weir_event *from, void *room)
 typedef struct event_call {
     weir_call call;
     weir_event event;
-    size_t weight; /* of a write, as counted in inbox_bytes */
+    size_t weight; /* of a write, as counted in inbox.bytes */
     bool flushes;
     _Alignas(8) char room[];
 } event_call;

@@ -35,9 +35,9 @@ bool weir__inbox_is_over_limit(const weir_channel *channel, const weir_event *ev
 size_t weir__inbox_count(weir_channel *channel, const weir_event *event);
 void weir__inbox_uncount(weir_channel *channel, size_t weight);
 
-/* Sees to it that what is in the inbox, or a new loop, is noticed; `is_here`: at once, for the
- * caller is the channel's owner. */
-void weir__inbox_follow(weir_channel *channel, bool is_here);
+/* Performs the calls in the inbox now, or sends the channel to the loop that it attaches to. By the
+ * channel's owner. */
+void weir__inbox_drain_here(weir_channel *channel);
 
 /* A weir_task's run and dropped. */
 int weir__inbox_run(weir_task *task);

@@ -34,7 +34,7 @@ static int apply_mark(weir_channel *channel, weir_option option, int64_t value, 
         return refuse(error, -EINVAL, option, value,
                       is_low ? "above write_high_bytes" : "below write_low_bytes");
     *(is_low ? &channel->out.low_bytes : &channel->out.high_bytes) = (uint32_t)value;
-    weir__channel_weigh(channel);
+    weir__channel_update_writability(channel);
     return 0;
 }
 
@@ -69,7 +69,7 @@ static int apply(weir_channel *channel, weir_option option, int64_t value, weir_
         return 0;
     case WEIR_OPTION_PAUSE_WHEN_UNWRITABLE:
         channel->out.pauses_when_unwritable = value != 0;
-        weir__channel_weigh(channel);
+        weir__channel_update_writability(channel);
         return 0;
     case WEIR_OPTION_WRITE_LOW_BYTES:
     case WEIR_OPTION_WRITE_HIGH_BYTES:
@@ -92,7 +92,7 @@ static int apply_marks(weir_channel *channel, size_t low_bytes, size_t high_byte
         return WEIR_ECLOSED;
     channel->out.low_bytes = (uint32_t)low_bytes;
     channel->out.high_bytes = (uint32_t)high_bytes;
-    weir__channel_weigh(channel);
+    weir__channel_update_writability(channel);
     return 0;
 }
 
@@ -230,9 +230,11 @@ int weir__channel_inherit(weir_channel *child)
     if (child->parent == NULL)
         return 0;
     const weir_channel_extras *extras = weir__channel_extras(child->parent);
-    int code = extras != NULL ? inherit_marks(child, extras) : 0;
     child->out.pauses_when_unwritable = true; /* unless the option says otherwise */
-    for (size_t i = 0; extras != NULL && code == 0 && i < extras->child_option_count; i++) {
+    if (extras == NULL || extras->child_option_count == 0)
+        return 0;
+    int code = inherit_marks(child, extras);
+    for (size_t i = 0; code == 0 && i < extras->child_option_count; i++) {
         weir_option option = extras->child_options[i].option;
         if (option != WEIR_OPTION_WRITE_LOW_BYTES && option != WEIR_OPTION_WRITE_HIGH_BYTES)
             code = apply(child, option, extras->child_options[i].value, NULL);

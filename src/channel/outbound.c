@@ -93,29 +93,14 @@ weir_msg *weir__outbound_take(weir_outbound *queue)
     return msg;
 }
 
-/* Takes a cancelled entry out that comes after `before`. */
-static void drop_after(weir_outbound *queue, weir_write *before)
-{
-    weir_write *entry = before->next;
-    before->next = entry->next;
-    if (queue->last == entry)
-        queue->last = before;
-    end_entry(queue, entry, -ECANCELED);
-}
-
 weir_msg *weir__outbound_at(weir_outbound *queue, unsigned n)
 {
-    weir_write *before = queue->first;
+    weir_write *entry = queue->first;
     if (n == 0)
         return weir__outbound_current(queue);
-    for (unsigned i = 1; i < n && before != queue->unflushed; i++)
-        before = before->next;
-    while (before != queue->unflushed && before->next != queue->unflushed) {
-        if (begin_entry(before->next))
-            return before->next->msg;
-        drop_after(queue, before);
-    }
-    return NULL;
+    for (unsigned i = 0; i < n && entry != queue->unflushed; i++)
+        entry = entry->next;
+    return entry != queue->unflushed && begin_entry(entry) ? entry->msg : NULL;
 }
 
 /* The bytes of a buffer that are left to send, in at most `max` pieces. WEIR_EBOUNDS if its writer
@@ -134,16 +119,14 @@ static inline int pieces_of(const weir_write *entry, struct iovec *pieces, int m
     return 1;
 }
 
-/* Adds the pieces of the buffers that come after an entry: how many there are then. */
+/* Adds the pieces of the buffers that come after an entry: how many there are then. It releases no
+ * message, which might gather for another channel into the same memory: so a cancelled entry ends
+ * it, and is removed once it is the first. */
 static __attribute__((noinline)) int gather_after(weir_outbound *queue, weir_write *entry,
                                                   struct iovec *pieces, int count, int max)
 {
     while (entry->next != queue->unflushed && count < max &&
-           entry->next->msg->type == &weir_buf_type) {
-        if (!begin_entry(entry->next)) {
-            drop_after(queue, entry);
-            continue;
-        }
+           entry->next->msg->type == &weir_buf_type && begin_entry(entry->next)) {
         int added = pieces_of(entry->next, pieces + count, max - count);
         if (added < 0)
             break; /* it is broken, but what is before it is still sent */

@@ -54,8 +54,8 @@ void weir__outbound_flush(weir_outbound *queue);
  * now on this one cannot be. */
 weir_msg *weir__outbound_current(weir_outbound *queue);
 
-/* The n-th message to send, counted from 0, or NULL; with 0 the same as above, and those before it
- * have been asked for. */
+/* The n-th message to send, counted from 0, after those before it have been asked for: NULL if
+ * there is none, or it was cancelled. With 0 the same as above. */
 weir_msg *weir__outbound_at(weir_outbound *queue, unsigned n);
 
 /* The bytes of flushed buffers from the front, in at most `max` pieces: how many there are. Stops

@@ -392,6 +392,8 @@ int weir__executor_start(weir_executor *executor, weir_task_queue *queue, weir_t
 
 int weir__executor_need_thread(weir_executor *executor)
 {
+    if (state_of(executor) == WEIR_EXECUTOR_STARTED)
+        return 0;
     int code = weir__executor_start(executor, &executor->tasks, NULL);
     return code == 0 && state_of(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN ? WEIR_ESHUTDOWN : code;
 }

@@ -8,7 +8,6 @@
 #include <weir/socket.h>
 
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -209,7 +208,7 @@ static void check_peer(weir_ctx_timer *timer, weir_ctx *ctx)
     weir_tcp_info info;
     if (!side_of(ctx)->hold.is_set && side_of(ctx)->relay != RELAY_RUNNING)
         return;
-    if (weir_channel_tcp_info(channel, &info) == 0 && info.state == TCP_CLOSE)
+    if (weir_channel_tcp_info(channel, &info) == 0 && info.state == WEIR_TCP_CLOSED)
         weir_channel_reset(channel);
     else
         weir_ctx_schedule(ctx, timer, WEIR_MS(PEER_CHECK_MS));

@@ -52,7 +52,7 @@ static void blocking_close_file(weir_io *base, weir_io_file *file)
 static bool wish_of(const weir_io_file *file, short *events)
 {
     bool waits_in = file->in != NULL && !(file->bits & WEIR_FILE_READABLE);
-    bool has_out = file->out != NULL || file->sending & WEIR_SEND_WAITING;
+    bool has_out = file->out != NULL || file->send_state == WEIR_SEND_WAITING;
     bool waits_out = has_out && !(file->bits & WEIR_FILE_WRITABLE);
     bool waits_hangup = weir__file_hangup(file) != NULL && !(file->bits & WEIR_FILE_DEAD);
     *events = (short)((waits_in ? POLLIN | POLLRDHUP : 0) | (waits_out ? POLLOUT : 0));

@@ -75,7 +75,8 @@ static void epoll_close_file(weir_io *base, weir_io_file *file)
         weir__readiness_unwatch((weir_readiness *)base, file);
     forget((epoll_io *)base, file);
     weir__kept_drop(base->sys, file);
-    base->sys->close(base->sys, file->fd);
+    if (file->error != -EBADF) /* else the number may be another's by now */
+        base->sys->close(base->sys, file->fd);
 }
 
 /* Waiting ------------------------------------------------------------------------------------ */

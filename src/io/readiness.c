@@ -65,19 +65,24 @@ void weir__readiness_lose(weir_readiness *self, weir_io_file *file, int code)
         if (ops[i] != NULL)
             weir__op_finish_later(&self->base, ops[i], code);
     }
-    if (file->sending & WEIR_SEND_WAITING)
+    if (file->send_state == WEIR_SEND_WAITING)
         weir__send_end_later(&self->base, file, code);
 }
 
 /* Whose turn it is -------------------------------------------------------------------------- */
 
-static bool can_go_on(const weir_io_file *file)
+/* Whether a connect or a send waits for the file to be writable. */
+static inline bool waits_out(const weir_io_file *file)
 {
-    return (file->in != NULL && file->bits & WEIR_FILE_READABLE) ||
-           ((file->out != NULL || file->sending & WEIR_SEND_WAITING) &&
-            file->bits & WEIR_FILE_WRITABLE) ||
-           (weir__file_hangup(file) != NULL && file->bits & WEIR_FILE_DEAD) ||
-           (weir__file_poll(file) != NULL && file->events != 0);
+    return file->out != NULL || file->send_state == WEIR_SEND_WAITING;
+}
+
+static inline bool can_go_on(const weir_io_file *file)
+{
+    return (file->bits & WEIR_FILE_READABLE && file->in != NULL) ||
+           (file->bits & WEIR_FILE_WRITABLE && waits_out(file)) ||
+           (file->bits & WEIR_FILE_DEAD && weir__file_hangup(file) != NULL) ||
+           (file->events != 0 && weir__file_poll(file) != NULL);
 }
 
 void weir__readiness_make_ready(weir_readiness *self, weir_io_file *file)
@@ -93,7 +98,7 @@ int weir__readiness_try_send(weir_io *base, weir_io_file *file)
 {
     weir_readiness *self = (weir_readiness *)base;
     if (!(file->bits & WEIR_FILE_WRITABLE) ||
-        !(weir__io_take_send(base, file) || file->sending & WEIR_SEND_CANCELLED))
+        !(weir__io_take_send(base, file) || file->is_send_cancelled))
         return WEIR_SEND_BLOCKED;
     int code = weir__io_try_send(base, file, &self->arena);
     if (code == -EAGAIN)
@@ -110,17 +115,26 @@ int weir__readiness_wait_to_send(weir_io *base, weir_io_file *file)
     return code;
 }
 
+/* One that waits for its share alone is about to continue, and then sends all that it can. */
 void weir__readiness_cancel_send(weir_io *base, weir_io_file *file)
 {
-    weir__send_end_later(base, file, WEIR_SEND_NOTHING);
+    if (!(file->bits & WEIR_FILE_WRITABLE))
+        weir__send_end_later(base, file, WEIR_SEND_NOTHING);
+}
+
+/* A connect that has failed reports a hang-up or an error, and only then the kernel is asked why.
+ */
+static int connect_result(weir_readiness *self, weir_io_op *op)
+{
+    return op->file->bits & WEIR_FILE_DEAD ? weir__io_connect_result(&self->base, op) : 0;
 }
 
 static void complete_out(weir_readiness *self, weir_io_file *file)
 {
     weir_io_op *op = file->out;
     if (op != NULL)
-        weir__op_finish(&self->base, op, weir__io_connect_result(&self->base, op));
-    else if (file->sending & WEIR_SEND_WAITING)
+        weir__op_finish(&self->base, op, connect_result(self, op));
+    else
         weir__send_continue(&self->base, file);
 }
 
@@ -167,8 +181,6 @@ WEIR__HOT static void complete_stream(weir_readiness *self, weir_io_file *file)
              count < WEIR_IO_BATCH);
     if (self->base.current == file)
         weir__op_end_batch(op);
-    if (self->base.current == file && file->bits & WEIR_FILE_READABLE)
-        weir__readiness_make_ready(self, file);
 }
 
 /* What comes several at a time. */
@@ -206,7 +218,7 @@ static void complete_in(weir_readiness *self, weir_io_file *file)
 {
     if (weir__kept_has(file))
         weir__kept_tell(&self->base, file->in);
-    else if (self->hand_over != NULL && self->hand_over(&self->base, file->in))
+    else if (self->submit_to_kernel != NULL && self->submit_to_kernel(&self->base, file->in))
         return;
     else
         (file->in->kind == WEIR_IO_RECEIVE ? complete_stream : complete_others)(self, file);
@@ -226,14 +238,14 @@ static void complete_poll(weir_readiness *self, weir_io_file *file)
 static void complete_file(weir_readiness *self, weir_io_file *file)
 {
     self->base.current = file;
-    if (weir__file_poll(file) != NULL && file->events != 0)
+    if (file->events != 0 && weir__file_poll(file) != NULL)
         complete_poll(self, file);
-    if (self->base.current == file && file->bits & WEIR_FILE_WRITABLE)
+    if (self->base.current == file && file->bits & WEIR_FILE_WRITABLE && waits_out(file))
         complete_out(self, file);
     if (self->base.current == file && file->in != NULL && file->bits & WEIR_FILE_READABLE)
         complete_in(self, file);
-    if (self->base.current == file && weir__file_hangup(file) != NULL &&
-        file->bits & WEIR_FILE_DEAD)
+    if (self->base.current == file && file->bits & WEIR_FILE_DEAD &&
+        weir__file_hangup(file) != NULL)
         weir__op_finish(&self->base, weir__file_hangup(file), 0);
     if (self->base.current == file)
         weir__readiness_make_ready(self, file);
@@ -272,37 +284,16 @@ void weir__readiness_begin_rest(weir_readiness *self, weir_completion *phase)
     weir__list_splice_back(&phase->rest, &self->ready);
 }
 
-/* Who is among the rest, or had its turn already, has its time. */
-__attribute__((noinline)) void weir__readiness_event_beside(weir_readiness *self,
-                                                            weir_io_file *file, uint32_t events)
+/* A file that waits in the list of those that are ready gets its turn there. */
+WEIR__HOT void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events)
 {
     self->base.news++;
     if (file->bits & WEIR_FILE_PLAIN)
         file->events |= level_of(events);
     else
         file->bits |= bits_of(events) & (uint8_t)~file->withheld;
-    if (!weir__list_is_linked(&file->ready) && can_go_on(file))
+    if (!weir__list_is_linked(&file->ready))
         complete_file(self, file);
-}
-
-/* Whether a receive is all there is, of a file that is not waiting for its turn. */
-static inline bool only_receives(const weir_io_file *file)
-{
-    return file->in != NULL && file->in->kind == WEIR_IO_RECEIVE && file->out == NULL &&
-           file->sending == 0 && file->level == NULL && !weir__list_is_linked(&file->ready);
-}
-
-/* Mostly bytes have come, and nothing else. */
-WEIR__HOT void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events)
-{
-    if ((events & ~(uint32_t)EPOLLOUT) != EPOLLIN || !only_receives(file)) {
-        weir__readiness_event_beside(self, file, events);
-        return;
-    }
-    self->base.news++;
-    file->bits |= events & EPOLLOUT ? WEIR_FILE_READABLE | WEIR_FILE_WRITABLE : WEIR_FILE_READABLE;
-    self->base.current = file;
-    complete_stream(self, file);
 }
 
 void weir__readiness_end_rest(weir_readiness *self, weir_completion *phase)

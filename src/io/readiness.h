@@ -31,7 +31,7 @@ typedef struct weir_readiness {
 
     /* Gives the operation, which was about to be tried, to the kernel: whether it did. NULL: never
      * does. */
-    bool (*hand_over)(weir_io *io, weir_io_op *op);
+    bool (*submit_to_kernel)(weir_io *io, weir_io_op *op);
 
     weir_list ready; /* files that have an operation and its bit */
     weir_io_arena arena;
@@ -72,9 +72,6 @@ typedef struct weir_completion {
 } weir_completion;
 static inline void weir__readiness_begin(weir_readiness *self, weir_completion *phase);
 void weir__readiness_event(weir_readiness *self, weir_io_file *file, uint32_t events);
-
-/* The same for a file that may have operations at the kernel, beside those that are tried. */
-void weir__readiness_event_beside(weir_readiness *self, weir_io_file *file, uint32_t events);
 static inline unsigned weir__readiness_end(weir_readiness *self, weir_completion *phase);
 
 /* What a poll waits for, with the same bits. */

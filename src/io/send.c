@@ -4,16 +4,6 @@
 
 #include <errno.h>
 
-static void make_busy(weir_io_file *file)
-{
-    file->sending = (file->sending & WEIR_SEND_CANCELLED) | WEIR_SEND_BUSY;
-}
-
-static bool is_cancelled(const weir_io_file *file)
-{
-    return file->sending & WEIR_SEND_CANCELLED;
-}
-
 static inline int try_send(weir_io *io, weir_io_file *file)
 {
     return file->error < 0 ? file->error : io->type->try_send(io, file);
@@ -22,10 +12,10 @@ static inline int try_send(weir_io *io, weir_io_file *file)
 /* 0: it waits. Else why it cannot. */
 static int wait_to_send(weir_io *io, weir_io_file *file)
 {
-    file->sending = WEIR_SEND_WAITING;
+    file->send_state = WEIR_SEND_WAITING;
     int code = io->type->wait_to_send(io, file);
     if (code < 0)
-        make_busy(file);
+        file->send_state = WEIR_SEND_BUSY;
     return code;
 }
 
@@ -36,7 +26,7 @@ static inline __attribute__((always_inline)) bool send_on(weir_io *io, weir_io_f
 {
     for (;;) {
         if (__builtin_expect(code == WEIR_SEND_BLOCKED, 0)) {
-            if (is_cancelled(file))
+            if (file->is_send_cancelled)
                 return true;
             code = wait_to_send(io, file);
             if (code == 0)
@@ -48,9 +38,10 @@ static inline __attribute__((always_inline)) bool send_on(weir_io *io, weir_io_f
             ++*reports;
             file->sender->on_sent(file, code);
         }
-        if (!(file->sending & WEIR_SEND_AGAIN))
+        if (!file->is_send_requested)
             return true;
-        make_busy(file);
+        file->is_send_requested = false;
+        file->send_state = WEIR_SEND_BUSY;
         code = try_send(io, file);
     }
 }
@@ -58,25 +49,26 @@ static inline __attribute__((always_inline)) bool send_on(weir_io *io, weir_io_f
 WEIR__HOT void weir__io_send(weir_io *io, weir_io_file *file)
 {
     unsigned reports = 0; /* of no interest */
-    if (file->sending != 0) {
-        file->sending |= WEIR_SEND_AGAIN;
+    if (file->send_state != WEIR_SEND_IDLE) {
+        file->is_send_requested = true;
         return;
     }
-    file->sending = WEIR_SEND_BUSY;
+    file->send_state = WEIR_SEND_BUSY;
     if (!send_on(io, file, try_send(io, file), &reports))
         return;
-    if (is_cancelled(file)) /* by a callback of the sender */
+    if (file->is_send_cancelled) /* by a callback of the sender */
         weir__send_end_later(io, file, WEIR_SEND_NOTHING);
     else
-        file->sending = 0;
+        file->send_state = WEIR_SEND_IDLE;
 }
 
 /* In the completion phase ---------------------------------------------------------------------- */
 
 static void end(weir_io *io, weir_io_file *file)
 {
-    bool was_cancelled = is_cancelled(file);
-    file->sending = 0;
+    bool was_cancelled = file->is_send_cancelled;
+    file->send_state = WEIR_SEND_IDLE;
+    file->is_send_requested = file->is_send_cancelled = false;
     if (!was_cancelled)
         return;
     weir__io_count(&io->counters->completions);
@@ -97,19 +89,20 @@ static void complete(weir_io *io, weir_io_file *file, int code)
 
 void weir__send_continue(weir_io *io, weir_io_file *file)
 {
-    make_busy(file);
+    file->send_state = WEIR_SEND_BUSY;
+    file->is_send_requested = false;
     complete(io, file, try_send(io, file));
 }
 
 void weir__send_complete(weir_io *io, weir_io_file *file, int code)
 {
-    make_busy(file);
+    file->send_state = WEIR_SEND_BUSY;
     complete(io, file, code);
 }
 
 void weir__send_end_later(weir_io *io, weir_io_file *file, int code)
 {
-    file->sending = (file->sending & WEIR_SEND_CANCELLED) | WEIR_SEND_ENDED;
+    file->send_state = WEIR_SEND_ENDED;
     file->send_code = code;
     file->next_sent = NULL;
     *io->last_sent = file;
@@ -131,9 +124,9 @@ void weir__send_report_ended(weir_io *io)
 
 void weir__io_cancel_send(weir_io *io, weir_io_file *file)
 {
-    if (file->sending == 0 || is_cancelled(file))
+    if (file->send_state == WEIR_SEND_IDLE || file->is_send_cancelled)
         return;
-    file->sending |= WEIR_SEND_CANCELLED;
-    if (file->sending & (WEIR_SEND_WAITING | WEIR_SEND_AT_KERNEL))
+    file->is_send_cancelled = true;
+    if (file->send_state != WEIR_SEND_BUSY && file->send_state != WEIR_SEND_ENDED)
         io->type->cancel_send(io, file);
 }

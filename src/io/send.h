@@ -7,20 +7,14 @@
 
 /*
  *            weir__io_send                blocked
- *     idle ----------------> BUSY ----------------> WAITING
+ *     IDLE ----------------> BUSY ----------------> WAITING or POLLED
  *      ^                     | ^                       |
  *      |    nothing left     | |       writable        |
  *      '---------------------' '-----------------------'
  *
- * A backend whose kernel performs sends goes from BUSY to AT_KERNEL and back instead. ENDED is a
- * result that was found outside of the completion phase and waits for it. CANCELLED stays set until
- * on_send_cancelled.
+ * A backend whose kernel performs sends goes from BUSY to SUBMITTED and back. ENDED is a result
+ * that was found outside of the completion phase and waits for it.
  */
-
-/* What try_send returns besides results: gather had nothing; the file has to wait, until it is
- * writable or for its turn. */
-#define WEIR_SEND_NOTHING (INT32_MIN + 1)
-#define WEIR_SEND_BLOCKED (INT32_MIN + 2)
 
 /* In the completion phase: the file may send again; or the kernel has sent, with this result. */
 void weir__send_continue(weir_io *io, weir_io_file *file);

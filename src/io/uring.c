@@ -70,7 +70,7 @@ static int uring_submit(weir_io *base, weir_io_op *op)
 }
 
 /* What was kept is told, or little comes again, and the kernel can go on with it. */
-static bool uring_hand_over(weir_io *base, weir_io_op *op)
+static bool uring_submit_to_kernel(weir_io *base, weir_io_op *op)
 {
     weir_uring *self = weir__uring_of(base);
     weir__uring_review_bulk(self, op);
@@ -360,7 +360,7 @@ int weir__uring_open(weir_sys *sys, weir_io_counters *counters, const weir_uring
     int code = weir__readiness_init(&self->base, &uring_type, sys, counters);
     self->base.watch = weir__uring_watch;
     self->base.unwatch = weir__uring_unwatch;
-    self->base.hand_over = uring_hand_over;
+    self->base.submit_to_kernel = uring_submit_to_kernel;
     if (code == 0)
         code = open_ring(self);
     if (code < 0) {

@@ -83,6 +83,7 @@ typedef struct weir_uring {
     weir_io_op *told; /* the kernel has told of its file's end, in this turn; linked the same way */
 
     /* What was gathered to be sent since the last entry into the kernel. */
+    bool is_gathering; /* a message that gather releases may send on another file meanwhile */
     unsigned piece_count, header_count;
     struct iovec pieces[2 * IOV_MAX];
     struct msghdr headers[WEIR_URING_HEADERS];
@@ -309,6 +310,12 @@ void weir__uring_review_bulk(weir_uring *self, weir_io_op *op);
 static inline bool weir__uring_is_refusal(int code)
 {
     return code == -EINVAL || code == -EOPNOTSUPP || code == -EAGAIN;
+}
+
+/* Whether a send or connect has had no effect, so that a system call may do it instead. */
+static inline bool weir__uring_is_undone(int code)
+{
+    return weir__uring_is_refusal(code) || code == -EINTR;
 }
 
 /* What becomes of them: uring_ops.c ----------------------------------------------------------- */

@@ -27,8 +27,8 @@ void weir__uring_note_full(weir_uring *self, weir_io_op *op)
 /* Whether the engine has to watch the file for any other operation. */
 static bool is_watched_for_others(const weir_io_file *file)
 {
-    bool is_waiting_out = file->sending & (WEIR_SEND_WAITING | WEIR_SEND_POLLED);
-    return is_waiting_out || file->level != NULL;
+    return file->send_state == WEIR_SEND_WAITING || file->send_state == WEIR_SEND_POLLED ||
+           file->level != NULL;
 }
 
 void weir__uring_review_bulk(weir_uring *self, weir_io_op *op)

@@ -189,24 +189,32 @@ static int run_out(weir_uring *self)
     return weir__uring_buffers_fill(self) ? -EINTR : -ENOMEM;
 }
 
-WEIR__BESIDE static void complete_receive(weir_uring *self, weir_io_op *op, int code,
-                                          unsigned flags)
+/* Delivers a buffer. False: it was the result of a one-shot receive, which is its owner's again. */
+static inline bool complete_buffer(weir_uring *self, weir_io_op *op, int code, unsigned number)
 {
+    bool is_armed = op->is_multishot, follows_full = self->batch_is_full;
+    weir_buf *buf = weir__uring_buffers_take(self, number, (size_t)code);
+    if (op->state & WEIR_OP_CANCELLED) {
+        weir__kept_add(op->file, buf);
+        return true;
+    }
+    if (!is_armed)
+        take_back(self, op);
+    tell_data(self, op, &(weir_io_result){ .code = code, .is_armed = is_armed, .buf = buf });
+    self->batch_is_full = (uint32_t)code == self->buffers.bytes && self->batch == op;
+    if (is_armed && follows_full)
+        weir__uring_note_full(self, op);
+    return is_armed;
+}
+
+static inline void complete_receive(weir_uring *self, weir_io_op *op, int code, unsigned flags)
+{
+    unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
     if (flags & IORING_CQE_F_BUFFER && code > 0) {
-        unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
-        weir_buf *buf = weir__uring_buffers_take(self, number, (size_t)code);
-        weir_io_result result = { .code = code, .is_armed = op->is_multishot, .buf = buf };
-        if (op->state & WEIR_OP_CANCELLED) {
-            weir__kept_add(op->file, buf);
-        } else {
-            if (!op->is_multishot)
-                take_back(self, op);
-            tell_data(self, op, &result);
-            if (!result.is_armed)
-                return;
-        }
+        if (!complete_buffer(self, op, code, number))
+            return;
     } else if (flags & IORING_CQE_F_BUFFER) {
-        weir__uring_buffers_put_back(self, flags >> IORING_CQE_BUFFER_SHIFT);
+        weir__uring_buffers_put_back(self, number);
     }
     if (!(flags & IORING_CQE_F_MORE))
         end_armed(self, op, code == -ENOBUFS ? run_out(self) : code);
@@ -291,18 +299,12 @@ static void complete_accept(weir_uring *self, weir_io_op *op, int code, unsigned
 
 /* The way out ---------------------------------------------------------------------------------- */
 
-/* Whether a connect has not even begun. */
-static bool is_undone(int code)
-{
-    return weir__uring_is_refusal(code) || code == -EINTR;
-}
-
 static void complete_out(weir_uring *self, weir_io_op *op, int code)
 {
     if (waits_for_answer(op, code))
         return;
     unsigned state = take_back(self, op);
-    if (state & WEIR_OP_CANCELLED && is_undone(code))
+    if (state & WEIR_OP_CANCELLED && weir__uring_is_undone(code))
         code = -ECANCELED;
     weir__op_finish(&self->base.base, op, last_word(op, code));
 }
@@ -321,9 +323,11 @@ void weir__uring_complete_end(weir_uring *self, weir_io_op *op, int code)
     }
 }
 
-WEIR__BESIDE static void complete_otherwise(weir_uring *self, weir_io_op *op, int code,
-                                            unsigned flags)
+WEIR__HOT void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigned flags)
 {
+    self->base.base.news++;
+    if (self->batch != NULL && self->batch != op)
+        weir__uring_end_batch(self); /* whose callbacks may change this one */
     switch ((weir_io_op_kind)op->kind) {
     case WEIR_IO_RECEIVE:
         complete_receive(self, op, code, flags);
@@ -340,47 +344,12 @@ WEIR__BESIDE static void complete_otherwise(weir_uring *self, weir_io_op *op, in
     }
 }
 
-/* A buffer of a receive that stays armed. */
-static inline void complete_buffer(weir_uring *self, weir_io_op *op, int code, unsigned flags)
-{
-    unsigned number = flags >> IORING_CQE_BUFFER_SHIFT;
-    weir_buf *buf = weir__uring_buffers_take(self, number, (size_t)code);
-    bool follows_full = self->batch_is_full;
-    tell_data(self, op, &(weir_io_result){ .code = code, .is_armed = true, .buf = buf });
-    self->batch_is_full = (uint32_t)code == self->buffers.bytes && self->batch == op;
-    if (__builtin_expect(follows_full, 0))
-        weir__uring_note_full(self, op);
-}
-
-/* What is before the code says what an operation is, and how it stands: it is compared at once. */
-static const weir_io_op usual_receive = {
-    .kind = WEIR_IO_RECEIVE, .is_multishot = true, .is_in_flight = true, .state = WEIR_OP_AT_KERNEL
-};
-
-static inline bool is_alike(const weir_io_op *op, const weir_io_op *usual)
-{
-    return memcmp(op, usual, offsetof(weir_io_op, code)) == 0;
-}
-
-/* Nearly all of them are this, and nothing was in the way. */
-WEIR__HOT void weir__uring_complete_op(weir_uring *self, weir_io_op *op, int code, unsigned flags)
-{
-    const unsigned many = IORING_CQE_F_BUFFER | IORING_CQE_F_MORE;
-    self->base.base.news++;
-    if (self->batch != NULL && self->batch != op)
-        weir__uring_end_batch(self); /* whose callbacks may change this one */
-    if (is_alike(op, &usual_receive) && code > 0 && (flags & many) == many)
-        complete_buffer(self, op, code, flags);
-    else
-        complete_otherwise(self, op, code, flags);
-}
-
 /* Another ring --------------------------------------------------------------------------------- */
 
 void weir__uring_salvage(weir_uring *self, weir_io_op *op, int code, unsigned flags)
 {
     if (weir__op_is_out(op)) {
-        if (is_undone(code))
+        if (weir__uring_is_undone(code))
             return; /* as if it were still there */
         take_back(self, op);
         weir__op_finish_later(&self->base.base, op, code);
@@ -399,7 +368,7 @@ void weir__uring_reclaim(weir_uring *self, weir_io_op *op)
     unsigned state = take_back(self, op);
     if (state & WEIR_OP_ENDED && is_error(op->code) && op->kind == WEIR_IO_RECEIVE)
         op->file->kept_code = (int16_t)op->code;
-    if (state & WEIR_OP_ENDED && weir__op_is_out(op) && !is_undone(op->code))
+    if (state & WEIR_OP_ENDED && weir__op_is_out(op) && !weir__uring_is_undone(op->code))
         weir__op_finish_later(&self->base.base, op, op->code);
     else if (state & WEIR_OP_CANCELLED)
         weir__op_finish_later(&self->base.base, op, -ECANCELED);

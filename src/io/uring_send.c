@@ -72,7 +72,9 @@ static int submit(weir_uring *self, weir_io_file *file)
     send.kind = WEIR_IO_SEND_BYTES;
     send.pieces = self->pieces + self->piece_count;
     send.max_pieces = room < IOV_MAX ? (int)room : IOV_MAX;
+    self->is_gathering = true;
     int count = file->sender->gather(file, &send);
+    self->is_gathering = false;
     if (count <= 0)
         return count < 0 ? count : WEIR_SEND_NOTHING;
     if (send.kind != WEIR_IO_SEND_BYTES)
@@ -82,7 +84,7 @@ static int submit(weir_uring *self, weir_io_file *file)
         return code == -EINTR || code == -EAGAIN ? -EOPNOTSUPP : code;
     weir__io_count(&self->base.base.counters->sends);
     prepare(self, weir__uring_next(self), file, send.pieces, count);
-    file->sending = WEIR_SEND_AT_KERNEL;
+    file->send_state = WEIR_SEND_SUBMITTED;
     return WEIR_IO_PENDING;
 }
 
@@ -90,7 +92,7 @@ int weir__uring_try_send(weir_io *base, weir_io_file *file)
 {
     weir_uring *self = weir__uring_of(base);
     bool is_submitted = self->features & WEIR_URING_SEND && !file->is_sent_by_calls &&
-                        !(file->sending & WEIR_SEND_CANCELLED) && has_room_to_gather(self);
+                        !self->is_gathering && !file->is_send_cancelled && has_room_to_gather(self);
     int code = is_submitted ? submit(self, file) : -EOPNOTSUPP;
     return code == -EOPNOTSUPP ? weir__readiness_try_send(base, file) : code;
 }
@@ -107,14 +109,14 @@ int weir__uring_wait_to_send(weir_io *base, weir_io_file *file)
         return weir__readiness_wait_to_send(base, file);
     io_uring_prep_poll_add(entry, file->fd, POLLOUT);
     entry->user_data = weir__uring_file_name(self, file, WEIR_URING_FILE_SPACE);
-    file->sending = WEIR_SEND_AT_KERNEL | WEIR_SEND_POLLED;
+    file->send_state = WEIR_SEND_POLLED;
     return 0;
 }
 
 void weir__uring_complete_space(weir_uring *self, uint64_t name)
 {
     weir_io_file *file = weir__uring_file_of(self, name);
-    if (file == NULL || !(file->sending & WEIR_SEND_POLLED))
+    if (file == NULL || file->send_state != WEIR_SEND_POLLED)
         return; /* it was cancelled */
     self->base.base.news++;
     file->bits |= WEIR_FILE_WRITABLE;
@@ -125,19 +127,15 @@ void weir__uring_complete_space(weir_uring *self, uint64_t name)
 void weir__uring_cancel_send(weir_io *base, weir_io_file *file)
 {
     weir_uring *self = weir__uring_of(base);
-    if (file->sending & WEIR_SEND_POLLED)
+    if (file->send_state == WEIR_SEND_WAITING) {
+        weir__readiness_cancel_send(base, file);
+    } else if (file->send_state == WEIR_SEND_POLLED) {
         weir__uring_end_poll(self, weir__uring_file_name(self, file, WEIR_URING_FILE_SPACE));
-    if (file->sending & (WEIR_SEND_POLLED | WEIR_SEND_WAITING))
         weir__send_end_later(base, file, WEIR_SEND_NOTHING);
+    }
 }
 
 /* Results -------------------------------------------------------------------------------------- */
-
-/* Whether nothing was sent, and a system call finds out why. */
-static bool is_undone(int code)
-{
-    return weir__uring_is_refusal(code) || code == -EINTR;
-}
 
 WEIR__HOT void weir__uring_complete_send(weir_uring *self, weir_io_file *file, int code)
 {
@@ -146,7 +144,7 @@ WEIR__HOT void weir__uring_complete_send(weir_uring *self, weir_io_file *file, i
     if (__builtin_expect(code == -EAGAIN, 0)) {
         file->bits &= (uint8_t)~WEIR_FILE_WRITABLE;
         code = WEIR_SEND_BLOCKED;
-    } else if (__builtin_expect(is_undone(code), 0)) {
+    } else if (__builtin_expect(weir__uring_is_undone(code), 0)) {
         file->is_sent_by_calls |= code != -EINTR;
         weir__send_continue(base, file);
         return;
@@ -158,14 +156,14 @@ WEIR__HOT void weir__uring_complete_send(weir_uring *self, weir_io_file *file, i
 
 static void try_again(weir_uring *self, weir_io_file *file)
 {
-    file->sending = (file->sending & WEIR_SEND_CANCELLED) | WEIR_SEND_WAITING;
+    file->send_state = WEIR_SEND_WAITING;
     file->bits |= WEIR_FILE_WRITABLE; /* as far as anybody knows */
     weir__readiness_make_ready(&self->base, file);
 }
 
 void weir__uring_salvage_send(weir_uring *self, weir_io_file *file, int code)
 {
-    if (is_undone(code))
+    if (weir__uring_is_undone(code))
         try_again(self, file);
     else
         weir__send_end_later(&self->base.base, file, code);
@@ -173,8 +171,8 @@ void weir__uring_salvage_send(weir_uring *self, weir_io_file *file, int code)
 
 bool weir__uring_restore_send(weir_uring *self, weir_io_file *file)
 {
-    bool is_lost = file->sending & WEIR_SEND_AT_KERNEL && !(file->sending & WEIR_SEND_POLLED);
-    if (file->sending & WEIR_SEND_AT_KERNEL)
+    bool is_lost = file->send_state == WEIR_SEND_SUBMITTED;
+    if (is_lost || file->send_state == WEIR_SEND_POLLED)
         try_again(self, file);
     return !is_lost;
 }

@@ -89,7 +89,7 @@ void weir__uring_lose(weir_uring *self, weir_io_file *file, int code)
     weir_io_op *in = take_what_the_kernel_has(&file->in);
     weir_io_op *out = take_what_the_kernel_has(&file->out);
     weir__readiness_lose(&self->base, file, code);
-    if (file->sending & WEIR_SEND_POLLED)
+    if (file->send_state == WEIR_SEND_POLLED)
         weir__send_end_later(&self->base.base, file, code);
     end_at_kernel(self, &file->in, in);
     end_at_kernel(self, &file->out, out);
@@ -148,7 +148,7 @@ static int look_for_room(weir_uring *self, const weir_io_file *file, int events)
 {
     weir_sys *sys = self->base.base.sys;
     struct pollfd room = { .fd = file->fd, .events = POLLOUT };
-    if (!(events & POLLOUT) || !(file->sending & WEIR_SEND_WAITING))
+    if (!(events & POLLOUT) || file->send_state != WEIR_SEND_WAITING)
         return events;
     return sys->poll(sys, &room, 1, 0) == 0 ? events & ~POLLOUT : events;
 }
@@ -172,7 +172,7 @@ void weir__uring_complete_poll(weir_uring *self, uint64_t name, int code, unsign
     if (code >= 0)
         code = look_for_room(self, file, code);
     if (code > 0)
-        weir__readiness_event_beside(&self->base, file, (uint32_t)code);
+        weir__readiness_event(&self->base, file, (uint32_t)code);
     if (!has_more)
         watch_again(self, name);
 }

@@ -177,7 +177,7 @@ static int read_here(void *arg)
     if (weir__channel_is_closing(channel))
         return WEIR_ECLOSED;
     if (in->msg != NULL)
-        weir__channel_read(channel, in->msg);
+        weir__channel_read(channel, in->msg, weir_msg_size(in->msg));
     in->msg = NULL;
     if (in->ends_batch)
         weir__channel_read_complete(channel);

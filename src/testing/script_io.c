@@ -196,7 +196,7 @@ static int script_try_send(weir_io *base, weir_io_file *file)
 {
     struct iovec pieces[MOST_PIECES];
     weir_io_send send = { .pieces = pieces, .max_pieces = MOST_PIECES };
-    if (!(weir__io_take_send(base, file) || file->sending & WEIR_SEND_CANCELLED))
+    if (!(weir__io_take_send(base, file) || file->is_send_cancelled))
         return WEIR_SEND_BLOCKED;
     int count = file->sender->gather(file, &send);
     if (count <= 0)
@@ -228,7 +228,7 @@ static int connect_now(weir_script *script, weir_io_op *op)
 
 static void complete_out(weir_script *script, weir_io_file *file)
 {
-    if (file->sending & WEIR_SEND_WAITING) {
+    if (file->send_state == WEIR_SEND_WAITING) {
         leave_peer(script, file, WEIR_SCRIPT_SEND);
         weir__send_continue(&script->base, file);
         return;
@@ -525,7 +525,7 @@ static void lose(weir_script *script, weir_io_file *file, int code)
         if (ops[i] != NULL)
             finish_later(script, ops[i], code);
     }
-    if (file->sending & WEIR_SEND_WAITING) {
+    if (file->send_state == WEIR_SEND_WAITING) {
         leave_peer(script, file, WEIR_SCRIPT_SEND);
         weir__send_end_later(&script->base, file, code);
     }

@@ -51,7 +51,7 @@ static void on_connected(weir_io_op *op, const weir_io_result *result)
     weir_connecting *self = WEIR_CONTAINER(op, weir_connecting, op);
     weir_socket *socket = self->socket;
     finish(self, result->code);
-    weir__socket_landed(socket);
+    weir__socket_continue_quiesce(socket);
 }
 
 static void give_up(weir_connecting *self, int code)

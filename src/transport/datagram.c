@@ -67,7 +67,7 @@ static void pass_on(datagram_channel *self, weir_buf *content, const weir_io_res
     datagram->is_broadcast = result->is_broadcast;
     datagram->is_truncated = is_truncated;
     self->has_passed_on = true;
-    weir__channel_read(channel, &datagram->msg);
+    weir__channel_read(channel, &datagram->msg, weir_msg_size(&datagram->msg));
 }
 
 /* One that is too long is dropped, or cut: by the kernel, unless that has put several together. */
@@ -126,7 +126,7 @@ static void on_received(weir_io_op *op, const weir_io_result *result)
     weir_channel *channel = &self->socket.channel;
     if (result->buf != NULL)
         deliver(self, result);
-    if (result->is_armed || weir__socket_landed(&self->socket) || result->buf != NULL)
+    if (result->is_armed || weir__socket_continue_quiesce(&self->socket) || result->buf != NULL)
         return;
     if (is_report(result->code)) {
         weir__counter_add(&self->unreachable, 1);
@@ -257,7 +257,7 @@ static void datagram_flush(weir_channel *channel)
 static bool datagram_takes(const weir_channel *channel, const weir_msg *msg)
 {
     if (msg->type != &weir_datagram_type)
-        return msg->type == &weir_buf_type;
+        return false;
     /* Only UDP cuts; the others would send it whole. */
     return ((const weir_datagram *)msg)->segment_bytes == 0 ||
            channel->transport == &weir__udp_transport;

@@ -86,7 +86,7 @@ static bool wait_on(weir_lingering *self)
 static void stop(weir_lingering *self)
 {
     self->socket->is_lingering = false;
-    weir__socket_landed(self->socket); /* which frees this */
+    weir__socket_continue_quiesce(self->socket); /* which frees this */
 }
 
 static int on_timer(weir_timer *timer)

@@ -218,7 +218,8 @@ static weir_msg *make_child(listener *self, const weir_io_result *result)
     }
     atomic_fetch_add(&self->connections, 1);
     remember_remote(weir__socket_of(child), result);
-    int code = weir__lingering_set(weir__socket_of(child), weir__lingering_seconds(&self->socket));
+    int linger_s = weir__lingering_seconds(&self->socket);
+    int code = linger_s > 0 ? weir__lingering_set(weir__socket_of(child), linger_s) : 0;
     if (code < 0)
         weir__lingering_switch_off(sys, result->code);
     else
@@ -240,7 +241,7 @@ static void accept_one(listener *self, const weir_io_result *result)
     if (msg == NULL)
         return;
     count(&self->accepted);
-    weir__channel_read(channel, msg);
+    weir__channel_read(channel, msg, weir_msg_size(msg));
     if (self->socket.in.is_in_flight && has_to_wait(self))
         weir__socket_stop_reading(channel);
 }
@@ -250,7 +251,7 @@ static void on_accepted(weir_io_op *op, const weir_io_result *result)
     listener *self = listener_of(&weir__socket_of_in(op)->channel);
     if (result->code >= 0)
         accept_one(self, result);
-    if (result->is_armed || weir__socket_landed(&self->socket) || result->code >= 0)
+    if (result->is_armed || weir__socket_continue_quiesce(&self->socket) || result->code >= 0)
         return; /* after a one-shot accept the end of the batch goes on */
     if (result->code != -ECANCELED)
         on_trouble(self, result->code);
@@ -278,18 +279,6 @@ static void listener_bind(weir_channel *channel, const weir_address *local, weir
     weir__promise_end(promise, code);
     if (code == 0)
         weir__channel_activate(channel);
-}
-
-static void nothing_to_flush(weir_channel *channel)
-{
-    weir__channel_sent(channel, 0);
-}
-
-static bool takes_nothing(const weir_channel *channel, const weir_msg *msg)
-{
-    (void)channel;
-    (void)msg;
-    return false;
 }
 
 /* The retry's timer belongs to a loop; elsewhere reading begins anew. */
@@ -361,8 +350,7 @@ static int listener_child_option(const weir_channel *channel, weir_option option
         .name = (transport_name), .attach = weir__socket_attach, .detach = weir__socket_detach,    \
         .is_active = weir__socket_is_active, .bind = listener_bind,                                \
         .start_reading = listener_start_reading, .stop_reading = weir__socket_stop_reading,        \
-        .takes = takes_nothing, .flush = nothing_to_flush, .quiesce = listener_quiesce,            \
-        .close = listener_close, .destroy = listener_destroy,                                      \
+        .quiesce = listener_quiesce, .close = listener_close, .destroy = listener_destroy,         \
         .local_address = weir__socket_local_address, .set_option = listener_set_option,            \
         .get_option = listener_get_option, .child_option = listener_child_option,                  \
     }

@@ -134,7 +134,7 @@ void weir__local_end_deliver(weir_local_end *end, weir_msg *(*next)(weir_local_e
     end->is_delivering = true;
     while (count < WEIR__LOCAL_BATCH && channel->in.is_reading && (msg = next(end)) != NULL) {
         count++;
-        weir__channel_read(channel, msg);
+        weir__channel_read(channel, msg, weir_msg_size(msg));
     }
     if (count > 0)
         weir__channel_read_complete(channel);

@@ -224,18 +224,6 @@ static int listener_local_address(const weir_channel *channel, weir_address *add
     return has_name ? 0 : WEIR_ENOTFOUND;
 }
 
-static void listener_flush(weir_channel *channel)
-{
-    (void)channel; /* nothing is ever written */
-}
-
-static bool listener_takes(const weir_channel *channel, const weir_msg *msg)
-{
-    (void)channel;
-    (void)msg;
-    return false;
-}
-
 static void listener_close(weir_channel *channel)
 {
     weir_local_listener *self = (weir_local_listener *)channel;
@@ -293,8 +281,6 @@ static const weir_transport listener_transport = {
     .bind = listener_bind,
     .start_reading = weir__local_end_start_reading,
     .stop_reading = weir__local_end_stop_reading,
-    .takes = listener_takes,
-    .flush = listener_flush,
     .quiesce = weir__local_end_quiesce,
     .close = listener_close,
     .destroy = listener_destroy,

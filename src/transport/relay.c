@@ -50,8 +50,8 @@ static void end(relay *self, int code)
     weir__promise_end(self->promise, code);
     weir_promise_release(self->promise);
     weir_channel_set_read_hold(&self->from->channel, &self->hold, false);
-    weir__socket_landed(self->from);
-    weir__socket_landed(self->to);
+    weir__socket_continue_quiesce(self->from);
+    weir__socket_continue_quiesce(self->to);
     self->deferred.run = destroy;
     if (loop == NULL || !weir__loop_defer(loop, &self->deferred))
         destroy(&self->deferred);

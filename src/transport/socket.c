@@ -97,7 +97,7 @@ bool weir__socket_quiesce(weir_channel *channel, bool is_closing)
     return false;
 }
 
-bool weir__socket_landed(weir_socket *self)
+bool weir__socket_continue_quiesce(weir_socket *self)
 {
     if (!self->is_quiescing)
         return false;
@@ -111,7 +111,7 @@ bool weir__socket_landed(weir_socket *self)
 
 void weir__socket_send_cancelled(weir_io_file *file)
 {
-    weir__socket_landed(weir__socket_of_file(file));
+    weir__socket_continue_quiesce(weir__socket_of_file(file));
 }
 
 /* Others ask it under the lock. */

@@ -101,9 +101,9 @@ void weir__socket_send_cancelled(weir_io_file *file);
 /* The channel's own messages are what a stream sends: after attach, and after a relay. */
 void weir__stream_take_sender(weir_socket *self);
 
-/* An operation has ended: true when the channel waited for that, and the result is of no interest.
- */
-bool weir__socket_landed(weir_socket *self);
+/* An operation has ended. Returns true if the channel was quiescing: then the result does not
+ * matter, and once nothing is in flight the channel closes or leaves its loop, in this call. */
+bool weir__socket_continue_quiesce(weir_socket *self);
 
 /* The batch is over; reads on if that is wished. */
 void weir__socket_end_batch(weir_socket *self);
@@ -152,7 +152,7 @@ int weir__lingering_set(weir_socket *self, int seconds);
 int weir__lingering_seconds(const weir_socket *self);
 
 /* The channel closes, and nothing is under way: whether it has to wait for the peer. Then
- * weir__socket_landed follows. */
+ * weir__socket_continue_quiesce follows. */
 bool weir__lingering_begin(weir_socket *self);
 
 /* Nobody waits any more, nor will the kernel when the descriptor is closed: that is next. */

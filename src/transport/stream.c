@@ -10,8 +10,8 @@
 
 /* Reading -------------------------------------------------------------------------------------- */
 
-/* Messages that are not wanted any more are dropped, with what they bring along. */
-static void deliver(weir_socket *self, const weir_io_result *result)
+/* A buffer with descriptors, or one that is not wanted any more. */
+WEIR__BESIDE static void deliver_other(weir_socket *self, const weir_io_result *result)
 {
     weir_msg *msg = weir__received(self->sys, result);
     if (msg == NULL)
@@ -19,14 +19,12 @@ static void deliver(weir_socket *self, const weir_io_result *result)
     else if (weir__channel_is_closing(&self->channel))
         weir_msg_release(msg);
     else
-        weir__channel_read(&self->channel, msg);
+        weir__channel_read(&self->channel, msg, weir_msg_size(msg));
 }
 
-WEIR__BESIDE static void on_received_otherwise(weir_socket *self, const weir_io_result *result)
+WEIR__BESIDE static void on_receive_ended(weir_socket *self, const weir_io_result *result)
 {
-    if (result->buf != NULL)
-        deliver(self, result);
-    if (result->is_armed || weir__socket_landed(self) || result->buf != NULL)
+    if (weir__socket_continue_quiesce(self) || result->buf != NULL)
         return; /* after the one buffer of a one-shot receive the end of the batch goes on */
     if (result->code == -ECANCELED && self->channel.in.is_reading)
         weir__socket_start_reading(&self->channel);
@@ -37,15 +35,16 @@ WEIR__BESIDE static void on_received_otherwise(weir_socket *self, const weir_io_
         weir__channel_read_ended(&self->channel, result->code);
 }
 
-/* Mostly it is a buffer of many. */
 WEIR__HOT static void on_received(weir_io_op *op, const weir_io_result *result)
 {
     weir_socket *self = weir__socket_of_in(op);
-    if (result->is_armed && result->buf != NULL && result->descriptor_count == 0 &&
-        !weir__channel_is_closing(&self->channel))
-        weir__channel_read_bytes(&self->channel, result->buf, (size_t)result->code);
-    else
-        on_received_otherwise(self, result);
+    bool is_plain = result->descriptor_count == 0 && !weir__channel_is_closing(&self->channel);
+    if (result->buf != NULL && is_plain)
+        weir__channel_read(&self->channel, &result->buf->msg, (size_t)result->code);
+    else if (result->buf != NULL)
+        deliver_other(self, result);
+    if (!result->is_armed)
+        on_receive_ended(self, result);
 }
 
 WEIR__HOT static void on_batch_end(weir_io_op *op)
@@ -124,8 +123,7 @@ void weir__stream_take_sender(weir_socket *self)
 
 static bool stream_takes(const weir_channel *channel, const weir_msg *msg)
 {
-    const weir_socket *self = weir__socket_of(channel);
-    return !self->is_relay && (msg->type == &weir_buf_type || weir__sending_takes(self, msg));
+    return weir__sending_takes(weir__socket_of(channel), msg);
 }
 
 static void stream_shutdown(weir_channel *channel, weir_promise *promise)
@@ -150,7 +148,7 @@ static int stream_set_option(weir_channel *channel, weir_option option, int64_t 
         return weir__socket_set_option(channel, option, value);
     self->max_descriptors = (uint8_t)value;
     self->file.max_descriptors = (uint8_t)value;
-    weir__socket_stop_reading(channel); /* and begins again, for them */
+    weir__socket_stop_reading(channel); /* the receive starts again with the new limit */
     return 0;
 }
 

@@ -1495,7 +1495,7 @@ static const weir_handler_type taking = { .name = "taking", .on_read = take_read
 static void read_many(world *w)
 {
     for (int i = 0; i < STEADY; i++) {
-        weir__channel_read(w->channel, &signal_event);
+        weir__channel_read(w->channel, &signal_event, weir_msg_size(&signal_event));
         weir__channel_read_complete(w->channel);
     }
 }

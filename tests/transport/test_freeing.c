@@ -225,9 +225,116 @@ static void failed_send_is_followed_by_no_byte(void **state)
             fail_in_the_middle(shape, acts[i]);
 }
 
+/* Cancelled writes ------------------------------------------------------------------------------
+ */
+
+/* Two channels of one loop: freeing a message of the first one sends on the second. */
+typedef struct neighbours {
+    weir_channel *first, *second;
+    int first_peer, second_peer;
+    record first_seen, second_seen;
+    bool closes; /* freeing it closes the first one, too */
+    weir_promise *cancelled;
+    atomic_int freed;
+} neighbours;
+
+/* In two pieces, which need memory of the backend's. */
+static const char *const other_texts[] = { "bytes of ", "another connection" };
+static const char other_text[] = "bytes of another connection";
+
+static void on_free_cancelled(void *arg, void *memory)
+{
+    neighbours *self = arg;
+    (void)memory;
+    weir_channel_write(self->second, text_msg(other_texts[0]), NULL);
+    weir_channel_write_and_flush(self->second, text_msg(other_texts[1]), NULL);
+    if (self->closes)
+        weir_channel_close(self->first, NULL);
+    atomic_fetch_add(&self->freed, 1);
+}
+
+static weir_msg *cancelled_msg(neighbours *self)
+{
+    static char memory[] = "cancelled";
+    return weir_buf_msg(weir_buf_wrap(memory, sizeof memory - 1, on_free_cancelled, self));
+}
+
+/* On the loop: one, a write that is cancelled, three. */
+static int send_around_cancelled(void *arg)
+{
+    neighbours *self = arg;
+    weir_channel_write(self->first, text_msg("one"), NULL);
+    weir_channel_write(self->first, cancelled_msg(self), self->cancelled);
+    weir_channel_write(self->first, text_msg("three"), NULL);
+    weir_future_cancel(weir_promise_future(self->cancelled));
+    weir_channel_flush(self->first);
+    return 0;
+}
+
+/* The cancelled one is the first. */
+static int send_after_cancelled(void *arg)
+{
+    neighbours *self = arg;
+    weir_channel_write(self->first, cancelled_msg(self), self->cancelled);
+    weir_channel_write(self->first, text_msg("one"), NULL);
+    weir_channel_write(self->first, text_msg("three"), NULL);
+    weir_future_cancel(weir_promise_future(self->cancelled));
+    weir_channel_flush(self->first);
+    return 0;
+}
+
+static weir_channel *pair_on_first_loop(record *seen, int *peer)
+{
+    weir_channel *channel = half_pair(TCP, seen, peer);
+    weir_promise *promise = promise_of(channel);
+    weir_channel_register(channel, weir_group_at(group, 0), promise);
+    assert_int_equal(outcome(promise), 0);
+    return channel;
+}
+
+static void send_beside(int (*send)(void *arg), bool closes)
+{
+    neighbours self = { .closes = closes };
+    self.first = pair_on_first_loop(&self.first_seen, &self.first_peer);
+    self.second = pair_on_first_loop(&self.second_seen, &self.second_peer);
+    self.cancelled = promise_of(self.first);
+    call_on(executor_of(self.first), send, &self);
+    peer_expect_text(self.second_peer, other_text);
+    if (closes) {
+        wait_for_close(self.first);
+        peer_drain(self.first_peer); /* maybe what was written besides */
+        peer_expect_over(self.first_peer);
+    } else {
+        peer_expect_text(self.first_peer, "onethree");
+        close_it(self.first);
+    }
+    assert_int_equal(atomic_load(&self.freed), 1);
+    weir_promise_release(self.cancelled);
+    weir_channel_release(self.first);
+    end_channel(self.second);
+    close(self.first_peer);
+    close(self.second_peer);
+}
+
+static void cancelled_message_that_sends_elsewhere_mixes_no_bytes(void **state)
+{
+    (void)state;
+    send_beside(send_around_cancelled, false);
+    send_beside(send_after_cancelled, false);
+}
+
+static void cancelled_message_that_closes_its_channel_ends_it(void **state)
+{
+    (void)state;
+    send_beside(send_around_cancelled, true);
+    send_beside(send_after_cancelled, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        loop_cases(cancelled_message_that_sends_elsewhere_mixes_no_bytes),
+        loop_cases(cancelled_message_that_closes_its_channel_ends_it),
         loop_cases(move_in_destructor_keeps_all_bytes),
         socket_cases(write_in_destructor_keeps_order),
         socket_cases(close_shutdown_finish_in_destructor),

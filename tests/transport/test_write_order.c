@@ -503,6 +503,16 @@ static void write_and_close(const way *how)
     }
 }
 
+/* More sends than one turn has for a channel: the close comes while the rest waits for the next. */
+static void close_sends_what_waits_for_the_next_turn(void **state)
+{
+    (void)state;
+    for (int place = 0; place < PLACES; place++) {
+        write_and_close(&(way){ .stream = TCP, .place = place, .messages = 20 });
+        write_and_close(&(way){ .stream = UNIX, .place = place, .messages = 20 });
+    }
+}
+
 static void a_close_comes_behind_what_the_peer_has_room_for(void **state)
 {
     (void)state;
@@ -882,6 +892,7 @@ int main(void)
         socket_cases(memory_is_let_go_of_when_it_cannot_be_sent),
         socket_cases(the_end_of_the_stream_comes_last),
         socket_cases(a_close_comes_behind_what_the_peer_has_room_for),
+        socket_cases(close_sends_what_waits_for_the_next_turn),
         socket_cases(a_close_that_lingers_comes_behind_them),
         socket_cases(finishing_comes_behind_them),
         socket_cases(finishing_and_lingering_come_behind_them),
