@@ -97,8 +97,10 @@ WEIR_API int weir_pipeline_add_initializer(weir_pipeline *pipeline, weir_init_fn
 WEIR_API int weir_pipeline_remove(weir_pipeline *pipeline, const char *name, weir_promise *promise);
 
 /** Puts another handler in the place of one: the new one is added, then the old one removed, with
- * no event in between. Fails as adding does, and then the old one stays. `new_name` may be the old
- * one. Inbound events that the old one still passes on reach the new one. */
+ * no event in between. If it fails, the old one stays. Where `added` of the new one runs later (it
+ * is offloaded, or the channel is not registered yet) the old one is removed first, and the channel
+ * closes if `added` fails. `new_name` may be the old one. Inbound events that the old one still
+ * passes on reach the new one. */
 WEIR_API int weir_pipeline_replace(weir_pipeline *pipeline, const char *name, const char *new_name,
                                    const weir_handler_type *type, void *arg);
 

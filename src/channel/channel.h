@@ -99,7 +99,8 @@ struct weir_channel {
         _Atomic(size_t) bytes; /* of writes among them */
         weir_task task;        /* takes the inbox to the loop */
         weir_mpsc_node *calls; /* the loop's: taken from the inbox, not yet performed */
-        bool has_kept; /* the loop's: calls that waited for a loop have not been performed */
+        _Atomic(bool)
+            has_kept; /* calls of who owns the channel wait, for a loop or behind others */
         _Atomic(bool) is_posted;        /* the task is */
         _Atomic(bool) is_full;          /* others have posted writes above the high mark */
         _Atomic(uint8_t) missed;        /* calls there was no memory for */

@@ -148,11 +148,10 @@ void weir__channel_close_now(weir_channel *channel, weir_promise *promise)
 void weir__channel_reset_now(weir_channel *channel)
 {
     const weir_transport *transport = channel->transport;
-    if (weir__channel_is_closing(channel))
-        return;
     if (transport->set_option != NULL)
-        transport->set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, 0);
-    close_with(channel, NULL, false);
+        transport->set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, 0); /* a close does not wait */
+    if (!weir__channel_is_closing(channel))
+        close_with(channel, NULL, false);
 }
 
 void weir_channel_reset(weir_channel *channel)

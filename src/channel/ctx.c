@@ -222,8 +222,8 @@ void weir__ctx_call_added_late(weir_ctx *ctx)
 {
     weir_error error;
     weir_channel *channel = ctx->channel;
-    bool has_promise = weir__ctx_has_promise(ctx);
-    if (weir__ctx_call_added(ctx, &error) < 0 && !has_promise)
+    bool closes = !weir__ctx_has_promise(ctx) || ctx->has_replaced;
+    if (weir__ctx_call_added(ctx, &error) < 0 && closes)
         weir__channel_close_now(channel, NULL);
 }
 
@@ -232,7 +232,7 @@ void weir__ctx_added_there(weir_ctx *ctx, weir_promise *promise, const weir_erro
     if (error != NULL && ctx->state != WEIR_CTX_REMOVED)
         added_failed(ctx, error);
     weir__promise_end(promise, error != NULL ? error->code : 0);
-    if (error != NULL && promise == NULL)
+    if (error != NULL && (promise == NULL || ctx->has_replaced))
         weir__channel_close_now(ctx->channel, NULL);
 }
 

@@ -22,7 +22,7 @@ static void head_on_active(weir_ctx *ctx)
 {
     weir_ctx_fire_active(ctx);
     if (ctx->channel->in.is_auto_read)
-        weir_channel_read(ctx->channel);
+        weir_ctx_read(&ctx->channel->pipeline.tail);
 }
 
 static void head_on_read_complete(weir_ctx *ctx)

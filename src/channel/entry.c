@@ -11,11 +11,10 @@ static weir_channel *channel_of(weir_pipeline *pipeline)
     return pipeline->head.channel;
 }
 
-/* As long as its handlers have not been added nothing shall go past them, nor before what waited
- * for that. */
-static inline bool waits_for_loop(const weir_channel *channel)
+/* As long as its handlers have not been added nothing shall go past them, nor before what waits. */
+static inline bool has_to_wait(const weir_channel *channel)
 {
-    return weir__channel_loop(channel) == NULL || channel->inbox.has_kept;
+    return weir__channel_loop(channel) == NULL || weir__inbox_is_waiting(channel);
 }
 
 /* A close promise completes with the others, also when handlers on other executors have still to be
@@ -43,7 +42,7 @@ static void begin(weir_channel *channel, const weir_event *event, bool flushes)
         weir__promise_end(event->promise, WEIR_ECLOSED);
     } else if (owner == WEIR_OWNER_OTHERS) {
         weir__inbox_send(channel, event, flushes);
-    } else if (__builtin_expect(waits_for_loop(channel), 0) && event->kind != WEIR_OP_CLOSE) {
+    } else if (__builtin_expect(has_to_wait(channel), 0) && event->kind != WEIR_OP_CLOSE) {
         weir__inbox_keep(channel, event, flushes);
     } else {
         weir__event_enter_from_outside(channel, event);
@@ -56,8 +55,8 @@ static void begin(weir_channel *channel, const weir_event *event, bool flushes)
 static inline bool is_straight(const weir_channel *channel)
 {
     const weir_loop *loop = weir__channel_loop(channel);
-    return loop != NULL && weir_executor_is_current(&loop->base) && !channel->inbox.has_kept &&
-           weir__channel_state(channel) != WEIR_LIFE_ENDED;
+    return loop != NULL && weir_executor_is_current(&loop->base) &&
+           !weir__inbox_is_waiting(channel) && weir__channel_state(channel) != WEIR_LIFE_ENDED;
 }
 
 void weir_pipeline_fire_event(weir_pipeline *pipeline, weir_msg *event)

@@ -88,11 +88,7 @@ void weir__channel_read(weir_channel *channel, weir_msg *msg, size_t size)
 WEIR__HOT void weir__channel_fire_read_complete(weir_channel *channel)
 {
     weir_ctx_fire_read_complete(&channel->pipeline.head);
-    if (!channel->in.is_auto_read)
-        return;
-    if (channel->inbox.has_kept)
-        weir_channel_read(channel); /* behind what waits */
-    else
+    if (channel->in.is_auto_read)
         weir_ctx_read(&channel->pipeline.tail);
 }
 
@@ -311,6 +307,7 @@ void weir__channel_fire_writability(weir_notice *notice)
     if (!weir__channel_is_closing(channel))
         weir__pipeline_fire(channel, WEIR_EV_WRITABILITY);
     weir__visit_end(&visit);
+    weir__channel_recheck(channel);
     weir_channel_release(channel);
 }
 

@@ -94,11 +94,13 @@ static void perform_missed_message(weir_channel *channel)
                            atomic_load_explicit(&channel->inbox.lost, memory_order_relaxed));
 }
 
-/* A caller that has lost a message of a stream and goes on must not leave a gap: the calls that it
- * has pushed since then come after this. */
-static void look_for_missed_message(weir_channel *channel)
+/* What must come before calls that were pushed later: a reset, and that a caller has lost a message
+ * of a stream, who must not leave a gap. */
+static void perform_missed_before_calls(weir_channel *channel)
 {
     uint8_t missed = atomic_load_explicit(&channel->inbox.missed, memory_order_seq_cst);
+    if (missed & WEIR__MISSED_RESET)
+        weir__channel_reset_now(channel);
     if (missed & WEIR__MISSED_MESSAGE && channel->transport->is_stream)
         perform_missed_message(channel);
 }
@@ -126,6 +128,11 @@ static void perform_missed(weir_channel *channel)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_CLOSE });
 }
 
+static void set_kept(weir_channel *channel, bool has_kept)
+{
+    atomic_store_explicit(&channel->inbox.has_kept, has_kept, memory_order_relaxed);
+}
+
 /* Other threads see the new loop from the store on, but the task owns the inbox, so calls wait for
  * it. True: the channel belongs to the other loop. False: it has been closed here. */
 static bool post_to_target(weir_channel *channel)
@@ -134,6 +141,7 @@ static bool post_to_target(weir_channel *channel)
     if (before != NULL)
         weir__executor_retain(&before->base);
     weir__executor_retain(&loop->base);
+    set_kept(channel, true); /* of the other loop, which may call before it has the task */
     weir__channel_set_loop(channel, loop);
     int code = weir__executor_post_always(&loop->base, &channel->inbox.task);
     if (code < 0) {
@@ -144,6 +152,13 @@ static bool post_to_target(weir_channel *channel)
     if (before != NULL)
         weir__executor_release(&before->base);
     return code == 0;
+}
+
+static void update_kept(weir_channel *channel)
+{
+    if (channel->inbox.calls == NULL &&
+        atomic_load_explicit(&channel->inbox.head, memory_order_seq_cst) == NULL)
+        set_kept(channel, false);
 }
 
 /* Performs the calls that are there now. False when there is more, for the task's next run: the
@@ -158,20 +173,18 @@ static bool perform(weir_channel *channel)
         if (is_for_another_loop(channel))
             return false;
         if (is_attaching(channel)) {
+            update_kept(channel);
             weir__channel_arrive(channel);
             if (channel->life.is_advancing)
                 return channel->inbox.calls == NULL;
             continue;
         }
-        look_for_missed_message(channel);
+        perform_missed_before_calls(channel);
         weir_call *call = WEIR_CONTAINER(channel->inbox.calls, weir_call, node);
         channel->inbox.calls = call->node.next;
         call->run(&channel->shared.home, call);
     }
-    /* What was kept while these were performed is still in front of what comes next. */
-    channel->inbox.has_kept = channel->inbox.has_kept &&
-                              atomic_load_explicit(&channel->inbox.head, memory_order_seq_cst) !=
-                                  NULL;
+    update_kept(channel); /* what was kept meanwhile is still in front of what comes next */
     weir__channel_inbox_emptied(channel);
     perform_missed(channel);
     return true;
@@ -329,5 +342,5 @@ void weir__inbox_keep(weir_channel *channel, const weir_event *event, bool flush
     if (call == NULL)
         return;
     weir__mpsc_push_to(&channel->inbox.head, &call->node);
-    channel->inbox.has_kept = true;
+    set_kept(channel, true);
 }

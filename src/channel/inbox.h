@@ -21,12 +21,25 @@ enum {
 };
 void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);
 
+/* Whether calls wait that may come before one of the loop's own: a thread has made them that the
+ * loop has heard from since, or the loop itself, when the channel was on another one. On the loop.
+ */
+static inline bool weir__inbox_is_waiting(const weir_channel *channel)
+{
+    bool has_kept = atomic_load_explicit(&channel->inbox.has_kept, memory_order_relaxed);
+    if (!has_kept && !atomic_load_explicit(&channel->inbox.is_posted, memory_order_relaxed))
+        return false;
+    return has_kept || channel->inbox.calls != NULL ||
+           atomic_load_explicit(&channel->inbox.head, memory_order_relaxed) != NULL;
+}
+
 /* Begins an event where such events begin; `flushes` sends a flush after it. Borrowed
  * arguments are copied; without memory for that the event is dropped, as if it had failed. Any
  * thread. */
 void weir__inbox_send(weir_channel *channel, const weir_event *event, bool flushes);
 
-/* The same, but it waits in the inbox until the channel has a loop. By who owns the channel. */
+/* The same, but it waits until the channel has a loop, or behind the calls that wait. By who owns
+ * the channel. */
 void weir__inbox_keep(weir_channel *channel, const weir_event *event, bool flushes);
 
 /* The bytes of writes in the inbox: whether there are too many for another; counts those of an

@@ -171,9 +171,11 @@ static bool is_linked(const weir_ctx *ctx)
     return ctx->next != NULL;
 }
 
-/* A handler whose replacement fails stays, unless another has its name by now. */
-static void end_replacing(weir_pipeline *pipeline, weir_ctx *replaced, int code)
+/* A handler whose replacement fails stays, unless another has its name by now. If `added` of the
+ * new one runs later, it is too late for that: then the channel closes. */
+static void end_replacing(weir_pipeline *pipeline, weir_ctx *ctx, weir_ctx *replaced, int code)
 {
+    ctx->has_replaced = ctx->state == WEIR_CTX_NEW || weir__ctx_offload(ctx) != NULL;
     if (code == 0)
         weir__ctx_remove(replaced);
     else if (weir__pipeline_find(pipeline, weir__ctx_name(replaced)) == NULL)
@@ -193,7 +195,7 @@ static int add_ctx(weir_pipeline *pipeline, weir_ctx *ctx, weir_place place, con
     if (is_on_loop(channel_of(pipeline)))
         code = weir__ctx_call_added(ctx, error);
     if (replaced != NULL)
-        end_replacing(pipeline, replaced, code);
+        end_replacing(pipeline, ctx, replaced, code);
     return code;
 }
 

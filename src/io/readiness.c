@@ -97,8 +97,7 @@ void weir__readiness_make_ready(weir_readiness *self, weir_io_file *file)
 int weir__readiness_try_send(weir_io *base, weir_io_file *file)
 {
     weir_readiness *self = (weir_readiness *)base;
-    if (!(file->bits & WEIR_FILE_WRITABLE) ||
-        !(weir__io_take_send(base, file) || file->is_send_cancelled))
+    if (!(file->bits & WEIR_FILE_WRITABLE) || !weir__io_take_send(base, file))
         return WEIR_SEND_BLOCKED;
     int code = weir__io_try_send(base, file, &self->arena);
     if (code == -EAGAIN)

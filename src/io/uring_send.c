@@ -77,7 +77,9 @@ static int submit(weir_uring *self, weir_io_file *file)
     self->is_gathering = false;
     if (count <= 0)
         return count < 0 ? count : WEIR_SEND_NOTHING;
-    if (send.kind != WEIR_IO_SEND_BYTES)
+    /* To gather may release a message whose free_fn submits: then the pieces are overwritten. */
+    bool has_submitted = self->room == 0 || send.pieces != self->pieces + self->piece_count;
+    if (send.kind != WEIR_IO_SEND_BYTES || has_submitted)
         return -EOPNOTSUPP;
     int code = __builtin_expect(weir__has_faults(), 0) ? ask_fault(send.pieces, &count) : 0;
     if (code < 0)

@@ -43,9 +43,12 @@ int weir__lingering_reserve(weir_socket *self)
 int weir__lingering_set(weir_socket *self, int seconds)
 {
     int code = seconds > 0 ? weir__lingering_reserve(self) : 0;
-    if (code == 0 && lingering_of(self) != NULL)
-        lingering_of(self)->seconds = seconds;
-    return code;
+    if (code < 0 || lingering_of(self) == NULL)
+        return code;
+    lingering_of(self)->seconds = seconds;
+    if (seconds <= 0 && self->is_lingering)
+        weir_timer_cancel(&lingering_of(self)->timer);
+    return 0;
 }
 
 int weir__lingering_seconds(const weir_socket *self)

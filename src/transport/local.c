@@ -22,7 +22,7 @@ typedef struct local_channel {
     unsigned side;
 
     /* The loop's. */
-    bool is_connecting, is_connected;
+    bool is_connecting, is_connected, is_flushing, is_flush_requested;
     bool is_over;         /* there is nothing in the pipe any more, nor will be */
     unsigned next, count; /* of those that were taken from the pipe and not read: */
     weir_msg *taken[WEIR__LOCAL_BATCH];
@@ -65,9 +65,9 @@ static void reset_unless_reading(local_channel *self)
         weir__channel_sent(channel, -ECONNRESET);
 }
 
-static void local_flush(weir_channel *channel)
+static void flush_once(local_channel *self)
 {
-    local_channel *self = (local_channel *)channel;
+    weir_channel *channel = &self->end.base;
     weir_outbound *queue = &channel->out.queue;
     weir_local_parcel parcels[WEIR__PIPE_MESSAGES];
     unsigned to = !self->side, room, count = 0;
@@ -84,6 +84,21 @@ static void local_flush(weir_channel *channel)
     if (count > 0)
         weir__local_pipe_put(self->pipe, to, parcels, count, weir__outbound_has_flushed(queue));
     weir__channel_sent(channel, 0);
+}
+
+/* A flush inside a flush waits for its end: a message that is dropped may flush in its free_fn. */
+static void local_flush(weir_channel *channel)
+{
+    local_channel *self = (local_channel *)channel;
+    self->is_flush_requested = true;
+    if (self->is_flushing)
+        return;
+    self->is_flushing = true;
+    while (self->is_flush_requested) {
+        self->is_flush_requested = false;
+        flush_once(self);
+    }
+    self->is_flushing = false;
 }
 
 static void local_shutdown(weir_channel *channel, weir_promise *promise)

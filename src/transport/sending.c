@@ -63,8 +63,11 @@ static int begin_progress(weir_sending *self, weir_file_region *region)
 
 static int prepare_region(weir_socket *self, weir_file_region *region, weir_io_send *send)
 {
-    if (region->on_progress != NULL && self->extras->sending->progress == NULL &&
-        begin_progress(self->extras->sending, region) < 0)
+    weir_sending *sending = self->extras->sending;
+    if (sending->progress != NULL && sending->progress->region != region)
+        end_progress(sending); /* of one that was cancelled before its first byte */
+    if (region->on_progress != NULL && sending->progress == NULL &&
+        begin_progress(sending, region) < 0)
         return -ENOMEM;
     uint64_t sent = self->channel.out.queue.first->sent;
     uint64_t left = region->length - sent;

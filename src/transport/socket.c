@@ -254,6 +254,8 @@ int weir__socket_set_option(weir_channel *channel, weir_option option, int64_t v
     weir_socket *self = weir__socket_of(channel);
     if (!has_option(self, option))
         return -ENOPROTOOPT;
+    if (!self->is_open)
+        return WEIR_ECLOSED;
     bool is_linger = option == WEIR_OPTION_CLOSE_LINGER_S && self->family != AF_UNIX;
     int code = is_linger && value > 0 ? weir__lingering_reserve(self) : 0;
     if (code == 0)

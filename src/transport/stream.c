@@ -24,6 +24,8 @@ WEIR__BESIDE static void deliver_other(weir_socket *self, const weir_io_result *
 
 WEIR__BESIDE static void on_receive_ended(weir_socket *self, const weir_io_result *result)
 {
+    if (result->code < 0 && result->code != -ECANCELED && self->is_quiescing)
+        self->file.kept_code = (int16_t)result->code; /* the kernel reports it once */
     if (weir__socket_continue_quiesce(self) || result->buf != NULL)
         return; /* after the one buffer of a one-shot receive the end of the batch goes on */
     if (result->code == -ECANCELED && self->channel.in.is_reading)

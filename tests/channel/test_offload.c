@@ -2213,11 +2213,24 @@ static weir_promise *ask(stress *all, weir_channel *channel)
     return promise;
 }
 
-static void add_visitor(stress *all, weir_pipeline *pipeline, const char *name, unsigned n)
+/* With a promise, so a name that is taken or not there does not close the channel. */
+static void add_visitor(stress *all, weir_pipeline *pipeline, const char *name, unsigned n,
+                        weir_promise *promise)
 {
     weir_handler_config config = { .type = &visitor_type, .name = name, .arg = all };
     config.place = n % 2 ? WEIR_PLACE_FIRST : WEIR_PLACE_LAST;
     config.group = n % 3 < 2 ? all->workers[n % 3] : NULL;
+    config.promise = promise;
+    all->accepted += weir_pipeline_add(pipeline, &config, NULL) == 0;
+}
+
+static void replace_by_visitor(stress *all, weir_pipeline *pipeline, const char *name,
+                               weir_promise *promise)
+{
+    weir_handler_config config = { .type = &visitor_type, .name = name, .arg = all };
+    config.place = WEIR_PLACE_INSTEAD_OF;
+    config.base = name;
+    config.promise = promise;
     all->accepted += weir_pipeline_add(pipeline, &config, NULL) == 0;
 }
 
@@ -2230,14 +2243,16 @@ static void do_something(stress *all, weir_channel *channel, unsigned what, unsi
     switch (what) {
     case 0:
     case 1:
-        add_visitor(all, pipeline, name, n);
-        break;
+        add_visitor(all, pipeline, name, n, promise);
+        weir_promise_release(promise);
+        return;
     case 2:
         weir_pipeline_remove(pipeline, name, NULL);
         break;
     case 3:
-        all->accepted += weir_pipeline_replace(pipeline, name, name, &visitor_type, all) == 0;
-        break;
+        replace_by_visitor(all, pipeline, name, promise);
+        weir_promise_release(promise);
+        return;
     case 4:
         weir_channel_move(channel, weir_group_at(all->loops, n % 2), promise);
         weir_promise_release(promise);

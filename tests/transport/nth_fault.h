@@ -13,7 +13,7 @@
 static struct {
     atomic_bool is_paused;
     atomic_uint seen;
-    unsigned at;
+    atomic_uint at;
     atomic_bool has_failed;
     char name[32];
 } nth;

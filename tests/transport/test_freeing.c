@@ -330,11 +330,115 @@ static void cancelled_message_that_closes_its_channel_ends_it(void **state)
     send_beside(send_after_cancelled, true);
 }
 
+/* Three channels send together, some are only read. Freeing a cancelled message of the second one
+ * stops reading those, which needs submissions: a small ring has no space for them. */
+enum { SENDERS = 3, READ_ONLY = 4, CROWD = SENDERS + READ_ONLY };
+
+typedef struct crowd {
+    int entries, holds;
+    bool fails; /* the next system call to submit */
+    weir_group *group;
+    weir_channel *channels[CROWD];
+    int peers[CROWD];
+    record seen[CROWD];
+    weir_hold read_holds[CROWD];
+    weir_promise *cancelled;
+    atomic_bool is_failing;
+} crowd;
+
+static int fail_to_enter(void *arg, const char *call, size_t *length)
+{
+    (void)length;
+    bool is_enter = strcmp(call, "io_uring_enter") == 0;
+    return is_enter && atomic_exchange(&((crowd *)arg)->is_failing, false) ? -EAGAIN : 0;
+}
+
+static void stop_reading(void *arg, void *memory)
+{
+    crowd *self = arg;
+    (void)memory;
+    for (int i = SENDERS; i < SENDERS + self->holds; i++)
+        weir_channel_set_read_hold(self->channels[i], fresh_hold(&self->read_holds[i]), true);
+    atomic_store(&self->is_failing, self->fails);
+}
+
+static void write_letters(weir_channel *channel, const char *letters)
+{
+    for (char text[2] = ""; *letters != '\0'; letters++) {
+        text[0] = *letters;
+        weir_channel_write(channel, text_msg(text), NULL);
+    }
+    weir_channel_flush(channel);
+}
+
+static int send_in_crowd(void *arg)
+{
+    static char memory[] = "cancelled";
+    crowd *self = arg;
+    weir_buf *buf = weir_buf_wrap(memory, sizeof memory - 1, stop_reading, self);
+    write_letters(self->channels[0], "abc");
+    weir_channel_write(self->channels[1], &buf->msg, self->cancelled);
+    weir_future_cancel(weir_promise_future(self->cancelled));
+    write_letters(self->channels[1], "de");
+    write_letters(self->channels[2], "fghi");
+    return 0;
+}
+
+/* Each has received something, so that its receive is submitted. */
+static void open_crowd(crowd *self)
+{
+    weir_group_config config = { .loops = 1, .io = current->io, .ring_entries = self->entries };
+    config.watchdog_ms = WEIR_OFF;
+    assert_int_equal(weir_group_new(&self->group, &config, NULL), 0);
+    for (int i = 0; i < CROWD; i++) {
+        self->channels[i] = half_pair(TCP, &self->seen[i], &self->peers[i]);
+        weir_channel_register(self->channels[i], weir_group_at(self->group, 0), NULL);
+        peer_send(self->peers[i], "x", 1);
+        WAIT_FOR(atomic_load(&self->seen[i].bytes) == 1);
+    }
+    self->cancelled = promise_of(self->channels[1]);
+}
+
+static void end_crowd(crowd *self)
+{
+    weir_promise_release(self->cancelled);
+    for (int i = 0; i < CROWD; i++) {
+        end_channel(self->channels[i]);
+        close(self->peers[i]);
+    }
+    end_group(self->group);
+}
+
+static void send_with_ring(int entries, int holds, bool fails)
+{
+    crowd self = { .entries = entries, .holds = holds, .fails = fails };
+    open_crowd(&self);
+    weir_fault_set(fail_to_enter, &self);
+    call_on(weir_group_at(self.group, 0), send_in_crowd, &self);
+    peer_expect_text(self.peers[0], "abc");
+    peer_expect_text(self.peers[1], "de");
+    peer_expect_text(self.peers[2], "fghi");
+    weir_fault_set(NULL, NULL);
+    end_crowd(&self);
+}
+
+static void cancelled_message_that_fills_the_ring_mixes_no_bytes(void **state)
+{
+    (void)state;
+    for (int entries = 1; entries <= 8; entries *= 2) {
+        for (int holds = 0; holds <= READ_ONLY; holds++) {
+            send_with_ring(entries, holds, false);
+            send_with_ring(entries, holds, true);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         loop_cases(cancelled_message_that_sends_elsewhere_mixes_no_bytes),
         loop_cases(cancelled_message_that_closes_its_channel_ends_it),
+        loop_cases(cancelled_message_that_fills_the_ring_mixes_no_bytes),
         loop_cases(move_in_destructor_keeps_all_bytes),
         socket_cases(write_in_destructor_keeps_order),
         socket_cases(close_shutdown_finish_in_destructor),

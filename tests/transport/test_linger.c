@@ -213,6 +213,93 @@ static void it_can_be_taken_back(void **state)
     close(peer);
 }
 
+/* Bytes that the peer has not read yet do not hide the reset. */
+static void expect_reset(int fd)
+{
+    static char bytes[65536];
+    ssize_t code;
+    do {
+        peer_wait(fd, POLLIN);
+        code = recv(fd, bytes, sizeof bytes, 0);
+    } while (code > 0);
+    assert_int_equal(code, -1);
+    assert_int_equal(errno, ECONNRESET);
+}
+
+static void reset_ends_a_close_that_waits(void **state)
+{
+    (void)state;
+    record seen = { 0 };
+    int peer;
+    weir_channel *channel = full_channel(&seen, FOR_EVER_S, &peer);
+    weir_promise *promise = promise_of(channel);
+    weir_channel_close(channel, promise);
+    assert_lingers(channel, TCP_FIN_WAIT1);
+    weir_channel_reset(channel);
+    assert_int_equal(outcome(promise), 0);
+    expect_reset(peer);
+    end_closed(channel);
+    assert_int_equal(atomic_load(&seen.inactives), 1);
+    close(peer);
+}
+
+static int close_and_reset(void *channel)
+{
+    weir_channel_close(channel, NULL);
+    weir_channel_reset(channel);
+    weir_channel_reset(channel);
+    return 0;
+}
+
+static void reset_right_after_close_does_not_wait(void **state)
+{
+    (void)state;
+    int peer;
+    weir_channel *channel = full_channel(NULL, FOR_EVER_S, &peer);
+    call_on(executor_of(channel), close_and_reset, channel);
+    expect_reset(peer);
+    end_closed(channel);
+    close(peer);
+}
+
+static atomic_bool is_resetting;
+
+static int count_setsockopt(void *arg, const char *call, size_t *length)
+{
+    (void)length;
+    if (strcmp(call, "setsockopt") == 0 && atomic_load(&is_resetting))
+        atomic_fetch_add((atomic_uint *)arg, 1);
+    return 0;
+}
+
+static void reset_when_closed(record *self, weir_ctx *ctx, const char *event)
+{
+    (void)self;
+    if (strcmp(event, "inactive") != 0 && strcmp(event, "unregistered") != 0)
+        return;
+    atomic_store(&is_resetting, true);
+    weir_channel_reset(weir_ctx_channel(ctx));
+    atomic_store(&is_resetting, false);
+}
+
+/* Its descriptor may be another connection's by then. */
+static void reset_after_the_close_sets_no_socket_option(void **state)
+{
+    (void)state;
+    record seen = { .then = reset_when_closed };
+    atomic_uint options = 0;
+    int peer;
+    weir_channel *channel = pair_with(TCP, &seen, &peer);
+    weir_fault_set(count_setsockopt, &options);
+    assert_int_equal(close_it(channel), 0);
+    end_closed(channel);
+    weir_fault_set(NULL, NULL);
+    assert_int_equal(atomic_load(&seen.inactives), 1);
+    assert_int_equal(atomic_load(&seen.unregistereds), 1);
+    assert_int_equal(atomic_load(&options), 0);
+    close(peer);
+}
+
 /* Children have it from their listener, who has it for them or for itself. */
 static void children_linger_as_their_listener(void **state)
 {
@@ -544,6 +631,9 @@ int main(void)
         socket_cases(with_zero_it_resets_at_once),
         socket_cases(unix_sockets_have_nothing_to_wait_for),
         socket_cases(it_can_be_taken_back),
+        socket_cases(reset_ends_a_close_that_waits),
+        socket_cases(reset_right_after_close_does_not_wait),
+        socket_cases(reset_after_the_close_sets_no_socket_option),
         socket_cases(children_linger_as_their_listener),
         socket_cases(adopted_ones_do_as_they_did_before),
         loop_cases(on_no_loop_it_is_closed_at_once),
