@@ -22,11 +22,16 @@ WEIR_BEGIN_DECLS
  * - Half-close: EOF on one channel shuts down the output of the other one. Both close after EOF in
  *   both directions.
  * - Failure: if one channel fails or closes early, the other one is reset (weir_channel_reset), so
- *   its peer cannot mistake a truncated stream for a complete one.
+ *   its peer cannot mistake a truncated stream for a complete one. Unix and local streams have no
+ *   reset: there the peer sees EOF.
  * - Speed: once a direction has moved `relay_after_bytes`, the kernel moves the rest (weir_relay),
  *   if both channels are on one loop and no other handler of theirs reads or writes.
  *
- * The bridge sets the options allow_half_closure and pause_when_unwritable of both channels.
+ * Removing the handler "bridge" from one channel resets the other one; the first goes on without
+ * it.
+ *
+ * The bridge sets the options allow_half_closure and pause_when_unwritable of both channels. A
+ * limit max_outbound_bytes must leave room for a batch of reads (1 MiB) above the high water mark.
  */
 
 /** How a bridge ended. */
@@ -42,15 +47,16 @@ typedef struct weir_bridge_config {
                             WEIR_OFF: never */
     int64_t relay_after_bytes; /* 0: 1 MiB, WEIR_OFF: the kernel never relays */
 
-    /* Called once, when both channels have closed, on the thread of the one that closed last. May
-     * be NULL. */
+    /* Called once, when each channel has closed or lost the handler, on the thread of the later
+     * one. May be NULL. */
     void (*on_end)(void *arg, const weir_bridge_result *result);
     void *arg;
 } weir_bridge_config;
 
 /**
- * Bridges two channels. Messages that a channel delivered before this call are not passed on: call
- * it before they are active, while they do not read, or from the last handler.
+ * Bridges two registered channels. Messages that a channel delivers before it has the handler are
+ * not passed on: call this before they are active, while they do not read, or from the last
+ * handler. A back channel on another loop gets the handler later, so it must not read yet.
  *
  * `config` may be NULL. Returns 0, or -EINVAL, -ENOMEM or the code of an add that failed; in the
  * last case both channels close. Call it on the loop of `front`.

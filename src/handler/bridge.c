@@ -46,16 +46,20 @@ typedef struct side {
     weir_ctx *ctx;                   /* of its handler, once that is added */
     _Atomic(weir_channel *) channel; /* a reference; NULL: it is not connected yet */
     weir_hold hold;                  /* on reads, while the other channel is not writable */
-    weir_hold early_hold;            /* on reads, while too much waits for the other channel */
+    weir_hold early_hold;            /* on reads: of the front, while too much waits for the back
+                                        channel; of the back, until the front has joined */
     weir_hold relay_hold;            /* on reads, while RELAY_WAITING */
     bool is_joined;                  /* messages go to the other channel */
     _Atomic(bool) has_eof;
+    _Atomic(bool) has_left; /* the handler was removed from the open channel */
     relay_state relay;
     uint64_t bytes;                /* that were passed on */
     uint64_t relayed_bytes_before; /* bytes_in of the channel when the kernel began to relay */
-    weir_ctx_timer peer_check;
+    weir_ctx_timer peer_check, idle;
+    uint64_t moved;  /* bytes of both channels, at the last idle check */
+    int idle_checks; /* in a row that found no byte moved */
     weir_listener on_drained, on_relayed;
-    bool has_failed, is_removed;
+    bool has_failed, has_ended;
     early_message *first_early, **last_early;
     size_t early_bytes;
 } side;
@@ -66,7 +70,8 @@ static const weir_handler_type bridge_type;
 
 struct bridge {
     _Atomic(uint32_t) refs;
-    _Atomic(uint32_t) open_sides; /* handlers that are not removed, and the attempt to connect */
+    _Atomic(uint32_t) open_ends; /* handlers, the call that makes the bridge, and what may yet call
+                                    init_back; the last of them reports */
     side sides[2];
     weir_bridge_config config;
     weir_promise *connecting; /* with the back channel; NULL: it was there already */
@@ -74,9 +79,6 @@ struct bridge {
     weir_init_fn init; /* of the back channel */
     void *init_arg;
     void (*init_release)(void *arg);
-    weir_ctx_timer idle; /* of the front handler */
-    uint64_t moved;      /* bytes, at the last check */
-    int idle_checks;     /* in a row that found no byte moved */
     _Atomic(bool) has_error;
     weir_error error; /* the first one; written by the thread that set has_error */
 };
@@ -149,10 +151,9 @@ static void report(bridge *self)
         self->config.on_end(self->config.arg, &result);
 }
 
-/* A handler was removed, or the attempt to connect has ended: the last of them reports. */
 static void leave(bridge *self)
 {
-    if (atomic_fetch_sub_explicit(&self->open_sides, 1, memory_order_acq_rel) == 1)
+    if (atomic_fetch_sub_explicit(&self->open_ends, 1, memory_order_acq_rel) == 1)
         report(self);
 }
 
@@ -195,8 +196,17 @@ static weir_msg *take_early(side *self)
     return msg;
 }
 
+static bool has_left(side *self)
+{
+    return atomic_load_explicit(&self->has_left, memory_order_acquire);
+}
+
 static void pass_on(side *self, weir_msg *msg)
 {
+    if (has_left(other_side(self))) {
+        weir_msg_release(msg);
+        return;
+    }
     self->bytes += weir_msg_size(msg);
     weir_channel_write(channel_of(other_side(self)), msg, NULL);
 }
@@ -220,6 +230,13 @@ static void begin_peer_checks(side *self)
     weir_ctx_schedule(self->ctx, &self->peer_check, WEIR_MS(PEER_CHECK_MS));
 }
 
+/* Of two threads that call this, each after a change of its own, the later one sees the change of
+ * the earlier one. */
+static void synchronise(bridge *self)
+{
+    atomic_fetch_add_explicit(&self->refs, 0, memory_order_acq_rel);
+}
+
 /* The hold comes first: if the other channel becomes writable in between, its loop releases the
  * hold, or this sees it. */
 static void hold_until_writable(side *self)
@@ -228,6 +245,7 @@ static void hold_until_writable(side *self)
     if (weir_channel_is_writable(to))
         return;
     set_hold(self, &self->hold, true);
+    synchronise(self->bridge);
     if (weir_channel_is_writable(to)) {
         set_hold(self, &self->hold, false);
         return;
@@ -238,7 +256,7 @@ static void hold_until_writable(side *self)
 static void pass_eof(side *self)
 {
     atomic_store_explicit(&self->has_eof, true, memory_order_release);
-    if (self->is_joined)
+    if (self->is_joined && !has_left(other_side(self)))
         weir_channel_shutdown(channel_of(other_side(self)), NULL);
 }
 
@@ -271,8 +289,10 @@ static void end_relay(weir_listener *listener, weir_future *future)
     bool was_running = self->relay == RELAY_RUNNING;
     self->relay = RELAY_REJECTED;
     self->bytes = bytes;
-    if (was_running && code < 0 && code != WEIR_ECLOSED)
+    if (was_running && code < 0 && code != WEIR_ECLOSED) {
         set_error(self->bridge, code, "bridge", weir_error_text(code));
+        weir_channel_reset(channel_of(other_side(self)));
+    }
     release(self->bridge);
 }
 
@@ -297,7 +317,8 @@ static void start_relay(side *self)
     weir_promise_release(promise);
 }
 
-/* Everything that was written to the other channel is sent, or will never be. */
+/* Everything that was written to the other channel is sent, or will never be. On the loop of the
+ * channel that is read, as the promise is its own. */
 static void on_drained(weir_listener *listener, weir_future *future)
 {
     side *self = WEIR_CONTAINER(listener, side, on_drained);
@@ -318,7 +339,7 @@ static void dropped_drained(weir_listener *listener, weir_future *future)
 static void prepare_relay(side *self)
 {
     weir_channel *to = channel_of(other_side(self));
-    weir_promise *promise = may_relay(self) ? weir_channel_promise(to) : NULL;
+    weir_promise *promise = may_relay(self) ? weir_channel_promise(channel_of(self)) : NULL;
     weir_buf *empty = promise != NULL ? weir_buf_new(0) : NULL;
     self->relay = RELAY_REJECTED;
     if (promise == NULL)
@@ -344,25 +365,35 @@ static void relay_if_due(side *self)
         prepare_relay(self);
 }
 
+/* A batch of messages was passed on. */
+static void end_batch(side *self)
+{
+    weir_channel_flush(channel_of(other_side(self)));
+    hold_until_writable(self);
+    relay_if_due(self);
+}
+
 /* The handler ---------------------------------------------------------------------------------- */
 
+/* Each side looks after both channels, for one may close before the other. */
 static void check_idle(weir_ctx_timer *timer, weir_ctx *ctx)
 {
-    bridge *self = side_of(ctx)->bridge;
+    side *self = side_of(ctx);
+    bridge *of = self->bridge;
     uint64_t moved = 0;
     for (int i = FRONT; i <= BACK; i++) {
         weir_channel_stats stats = { 0 };
-        if (channel_of(&self->sides[i]) != NULL)
-            weir_channel_get_stats(channel_of(&self->sides[i]), &stats);
+        if (channel_of(&of->sides[i]) != NULL)
+            weir_channel_get_stats(channel_of(&of->sides[i]), &stats);
         moved += stats.bytes_in + stats.bytes_out;
     }
     self->idle_checks = moved == self->moved ? self->idle_checks + 1 : 0;
     self->moved = moved;
     if (self->idle_checks < IDLE_CHECKS) {
-        weir_ctx_schedule(ctx, timer, WEIR_MS(self->config.idle_timeout_ms) / IDLE_CHECKS);
+        weir_ctx_schedule(ctx, timer, WEIR_MS(of->config.idle_timeout_ms) / IDLE_CHECKS);
         return;
     }
-    set_error(self, -ETIMEDOUT, "bridge", "nothing was sent or received for too long");
+    set_error(of, -ETIMEDOUT, "bridge", "nothing was sent or received for too long");
     weir_channel_reset(weir_ctx_channel(ctx));
 }
 
@@ -374,9 +405,9 @@ static void bridge_added(weir_ctx *ctx)
     self->ctx = ctx;
     weir_channel_set_option(channel, WEIR_OPTION_ALLOW_HALF_CLOSURE, true, NULL);
     weir_channel_set_option(channel, WEIR_OPTION_PAUSE_WHEN_UNWRITABLE, false, NULL);
-    if (self == &of->sides[FRONT] && of->config.idle_timeout_ms != WEIR_OFF) {
-        of->idle.fire = check_idle;
-        weir_ctx_schedule(ctx, &of->idle, WEIR_MS(of->config.idle_timeout_ms) / IDLE_CHECKS);
+    if (of->config.idle_timeout_ms != WEIR_OFF) {
+        self->idle.fire = check_idle;
+        weir_ctx_schedule(ctx, &self->idle, WEIR_MS(of->config.idle_timeout_ms) / IDLE_CHECKS);
     }
     if (weir_ctx_is_input_closed(ctx))
         pass_eof(self);
@@ -394,11 +425,8 @@ static void bridge_on_read(weir_ctx *ctx, weir_msg *msg)
 static void bridge_on_read_complete(weir_ctx *ctx)
 {
     side *self = side_of(ctx);
-    if (!self->is_joined)
-        return;
-    weir_channel_flush(channel_of(other_side(self)));
-    hold_until_writable(self);
-    relay_if_due(self);
+    if (self->is_joined)
+        end_batch(self);
 }
 
 static void bridge_on_event(weir_ctx *ctx, weir_msg *event)
@@ -411,6 +439,7 @@ static void bridge_on_event(weir_ctx *ctx, weir_msg *event)
 static void bridge_on_writability(weir_ctx *ctx)
 {
     side *self = side_of(ctx);
+    synchronise(self->bridge);
     if (weir_channel_is_writable(weir_ctx_channel(ctx)))
         set_hold(other_side(self), &other_side(self)->hold, false);
     weir_ctx_fire_writability(ctx);
@@ -420,28 +449,41 @@ static void bridge_on_error(weir_ctx *ctx, const weir_error *error)
 {
     set_error(side_of(ctx)->bridge, error->code, error->origin, error->message);
     side_of(ctx)->has_failed = true;
-    weir_ctx_close(ctx, NULL);
+    weir_channel_reset(weir_ctx_channel(ctx));
 }
 
-/* After the EOF of the other channel this one had received everything, so its end is regular. Its
- * own EOF is no event if it is the last step of closing. */
-static void bridge_on_inactive(weir_ctx *ctx)
+/* The end is regular after EOF in both directions. The channel's own EOF is no event if it is the
+ * last step of closing. */
+static bool is_regular_end(side *self)
 {
-    side *self = side_of(ctx), *other = other_side(self);
+    if (self->has_failed || !weir_channel_is_input_closed(channel_of(self)))
+        return false;
+    atomic_store_explicit(&self->has_eof, true, memory_order_release);
+    return atomic_load_explicit(&other_side(self)->has_eof, memory_order_acquire);
+}
+
+/* The channel of a side has closed, or was never active. */
+static void end_side(side *self)
+{
     bridge *of = self->bridge;
-    weir_channel *to = channel_of(other);
-    bool is_regular = atomic_load_explicit(&other->has_eof, memory_order_acquire) &&
-                      !self->has_failed;
-    if (!self->has_failed && weir_channel_is_input_closed(weir_ctx_channel(ctx)))
-        atomic_store_explicit(&self->has_eof, true, memory_order_release);
-    if (self == &of->sides[FRONT] && of->connecting != NULL)
-        weir_future_cancel(weir_promise_future(of->connecting));
+    weir_channel *to = has_left(other_side(self)) ? NULL : channel_of(other_side(self));
+    bool is_regular = is_regular_end(self);
+    if (self->has_ended)
+        return;
+    self->has_ended = true;
     if (!is_regular)
         set_error(of, WEIR_ECLOSED, "bridge", "a channel closed before the end of its stream");
+    if (self == &of->sides[FRONT] && of->connecting != NULL)
+        weir_future_cancel(weir_promise_future(of->connecting));
     if (to != NULL && is_regular)
         weir_channel_finish(to, NULL);
     else if (to != NULL)
         weir_channel_reset(to);
+}
+
+static void bridge_on_inactive(weir_ctx *ctx)
+{
+    end_side(side_of(ctx));
     weir_ctx_fire_inactive(ctx);
 }
 
@@ -451,7 +493,12 @@ static void bridge_removed(weir_ctx *ctx)
     weir_msg *msg;
     while ((msg = take_early(self)) != NULL)
         weir_msg_release(msg);
-    self->is_removed = true;
+    if (weir_channel_is_open(channel_of(self)))
+        atomic_store_explicit(&self->has_left, true, memory_order_release);
+    end_side(self);
+    set_hold(self, &self->hold, false);
+    set_hold(self, &self->early_hold, false);
+    set_hold(self, &self->relay_hold, false);
     leave(self->bridge);
 }
 
@@ -519,33 +566,49 @@ static int bridge_new(bridge **made, const weir_bridge_config *config)
         chosen.relay_after_bytes = DEFAULT_RELAY_BYTES;
     self->config = chosen;
     atomic_init(&self->refs, 1);
-    atomic_init(&self->open_sides, 1);
+    atomic_init(&self->open_ends, 1);
     init_side(self, FRONT);
     init_side(self, BACK);
     *made = self;
     return 0;
 }
 
+/* It was at least: adding a handler tells about a channel that has closed. */
+static bool was_registered(const weir_channel *channel)
+{
+    return channel != NULL &&
+           (weir_channel_loop(channel) != NULL || !weir_channel_is_open(channel));
+}
+
 static int add_side(side *self, weir_channel *channel)
 {
-    atomic_fetch_add_explicit(&self->bridge->open_sides, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->bridge->open_ends, 1, memory_order_relaxed);
     int code = weir_pipeline_add_last(weir_channel_pipeline(channel), "bridge", &bridge_type, self);
     if (code < 0)
         leave(self->bridge);
     return code;
 }
 
-/* The call that has made the bridge ends; what it has added goes on. */
+/* The call that has made the bridge ends, or the attempt to connect; what it has added goes on. */
 static void end_making(bridge *self)
 {
     leave(self);
     release(self);
 }
 
+/* A call that fails reports nothing later. */
+static int fail_making(bridge *self, int code)
+{
+    self->config.on_end = NULL;
+    end_making(self);
+    return code;
+}
+
 int weir_bridge(weir_channel *front, weir_channel *back, const weir_bridge_config *config)
 {
     bridge *self;
-    int code = front != NULL && back != NULL && front != back ? bridge_new(&self, config) : -EINVAL;
+    bool is_valid = was_registered(front) && was_registered(back) && front != back;
+    int code = is_valid ? bridge_new(&self, config) : -EINVAL;
     if (code < 0)
         return code;
     set_channel(&self->sides[FRONT], front);
@@ -557,9 +620,10 @@ int weir_bridge(weir_channel *front, weir_channel *back, const weir_bridge_confi
     if (code < 0) {
         weir_channel_close(front, NULL);
         weir_channel_close(back, NULL);
+        return fail_making(self, code);
     }
     end_making(self);
-    return code;
+    return 0;
 }
 
 /* Connecting ----------------------------------------------------------------------------------- */
@@ -574,6 +638,7 @@ static int init_back(weir_channel *channel, void *arg)
         return code;
     set_channel(back, channel);
     back->is_joined = true;
+    set_hold(back, &back->early_hold, true);
     return add_side(back, channel);
 }
 
@@ -582,20 +647,22 @@ static void release_init(void *arg)
     bridge *self = arg;
     if (self->init_release != NULL)
         self->init_release(self->init_arg);
-    release(self);
+    end_making(self);
 }
 
-/* On the loop of the front channel: messages go to the back channel from here on. */
+/* On the loop of the front channel: messages go to the back channel from here on. The back channel
+ * is read after that: its EOF must not close the front channel while early messages wait. */
 static void join(side *front)
 {
     weir_msg *msg;
     front->is_joined = true;
     while ((msg = take_early(front)) != NULL)
         pass_on(front, msg);
-    weir_channel_flush(channel_of(other_side(front)));
+    end_batch(front);
     if (atomic_load_explicit(&front->has_eof, memory_order_relaxed))
         pass_eof(front);
     set_hold(front, &front->early_hold, false);
+    set_hold(other_side(front), &other_side(front)->early_hold, false);
 }
 
 static void on_connected(weir_listener *listener, weir_future *future)
@@ -607,8 +674,9 @@ static void on_connected(weir_listener *listener, weir_future *future)
     int code = weir_future_code(future);
     if (code < 0) {
         set_error(self, code, "bridge", error != NULL ? error->message : weir_error_text(code));
-        weir_channel_close(channel, NULL);
-    } else if (front->is_removed || !weir_channel_is_open(channel)) {
+        if (!has_left(front))
+            weir_channel_close(channel, NULL);
+    } else if (front->has_ended || !weir_channel_is_open(channel)) {
         weir_channel_reset(weir_future_value(future));
     } else {
         join(front);
@@ -639,9 +707,12 @@ static int start_connecting(bridge *self, const weir_client_config *client, cons
     if (config.loop == NULL && !weir_loop_is_for_one_channel(weir_channel_loop(front)))
         config.loop = weir_channel_loop(front);
     retain(self);
+    atomic_fetch_add_explicit(&self->open_ends, 1, memory_order_relaxed);
     int code = weir_client_start(&config, address, self->connecting, error);
-    if (code < 0)
-        release(self);
+    if (code < 0) {
+        end_making(self);
+        weir_pipeline_remove(weir_channel_pipeline(front), "bridge", NULL);
+    }
     return code;
 }
 
@@ -649,7 +720,7 @@ int weir_bridge_connect(weir_channel *front, const weir_client_config *client, c
                         const weir_bridge_config *config, weir_error *error)
 {
     bridge *self;
-    int code = front != NULL && client != NULL ? bridge_new(&self, config) : -EINVAL;
+    int code = was_registered(front) && client != NULL ? bridge_new(&self, config) : -EINVAL;
     if (code < 0)
         return weir_error_set(error, code, "bridge", "cannot bridge a channel with %s: %s",
                               address != NULL ? address : "nothing", weir_error_text(code));
@@ -661,10 +732,8 @@ int weir_bridge_connect(weir_channel *front, const weir_client_config *client, c
                        weir_error_text(code));
     else
         code = start_connecting(self, client, address, error);
-    if (code < 0) {
-        end_making(self);
-        return code;
-    }
+    if (code < 0)
+        return fail_making(self, code);
     self->on_connected = (weir_listener){ .done = on_connected, .dropped = dropped_connected };
     weir_future_listen(weir_promise_future(self->connecting), &self->on_connected);
     return 0;
