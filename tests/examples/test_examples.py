@@ -1157,7 +1157,7 @@ class Readme(unittest.TestCase):
         self.assertGreater(len(self.fragments), 5)
         for fragment in self.fragments:
             self.compile(fragment, "-fsyntax-only")
-        self.assertEqual(len(self.definitions), 2)
+        self.assertEqual(len(self.definitions), 3)
         used = "".join(self.definitions_for(fragment) for fragment in self.fragments)
         for block in self.definitions:
             self.assertIn(block, used)

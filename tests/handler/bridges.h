@@ -538,7 +538,7 @@ static inline size_t send_until_stuck(int fd, size_t at, size_t most, weir_chann
 {
     uint8_t bytes[32768];
     uint64_t taken = 0;
-    for (int quiet = 0; quiet < 50 && at < most;) {
+    for (int quiet = 0; quiet < 20 && at < most;) {
         fill_pattern(bytes, at, sizeof bytes);
         ssize_t code = send(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
         assert_true(code > 0 || errno == EAGAIN);

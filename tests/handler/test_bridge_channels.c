@@ -231,6 +231,7 @@ static void call_without_memory_fails_and_calls_nothing_later(void **state)
         open_couple(&self.couple);
         int code = call_on(executor_of(self.couple.front), run_bridge_without_memory, &self);
         if (code == 0) {
+            settle(executor_of(self.couple.back));
             pump(self.couple.client, self.couple.server, 1000, 1000);
             end_streams(self.couple.client, self.couple.server);
         }
