@@ -13,7 +13,7 @@
 
 #define DEFAULT_IDLE_MS 600000
 #define DEFAULT_RELAY_BYTES (1 << 20)
-#define MAX_EARLY_BYTES (64 * 1024)
+#define MAX_EARLY_BYTES ((size_t)64 * 1024)
 #define IDLE_CHECKS 4      /* in one idle_timeout_ms */
 #define PEER_CHECK_MS 5000 /* while a channel is not read */
 
