@@ -104,6 +104,7 @@ struct weir_channel {
         _Atomic(bool) is_posted;        /* the task is */
         _Atomic(bool) is_full;          /* others have posted writes above the high mark */
         _Atomic(uint8_t) missed;        /* calls there was no memory for */
+        uint8_t due;                    /* the loop's: of those, what comes behind `calls` */
         _Atomic(bool) is_losing;        /* calls. It was logged, and has not been better since */
         _Atomic(int16_t) lost;          /* why a write was, the last of them */
         _Atomic(uint32_t) pending_adds; /* of handlers: see pipeline_edit.c */

@@ -83,7 +83,8 @@ void weir__inbox_drain_here(weir_channel *channel)
 
 static bool has_more(weir_channel *channel)
 {
-    return atomic_load_explicit(&channel->inbox.head, memory_order_seq_cst) != NULL ||
+    return channel->inbox.due != 0 ||
+           atomic_load_explicit(&channel->inbox.head, memory_order_seq_cst) != NULL ||
            atomic_load_explicit(&channel->inbox.missed, memory_order_seq_cst) != 0;
 }
 
@@ -98,7 +99,8 @@ static void perform_missed_message(weir_channel *channel)
  * of a stream, who must not leave a gap. */
 static void perform_missed_before_calls(weir_channel *channel)
 {
-    uint8_t missed = atomic_load_explicit(&channel->inbox.missed, memory_order_seq_cst);
+    uint8_t missed = channel->inbox.due |
+                     atomic_load_explicit(&channel->inbox.missed, memory_order_seq_cst);
     if (missed & WEIR__MISSED_RESET)
         weir__channel_reset_now(channel);
     if (missed & WEIR__MISSED_MESSAGE && channel->transport->is_stream)
@@ -107,7 +109,8 @@ static void perform_missed_before_calls(weir_channel *channel)
 
 static void perform_missed(weir_channel *channel)
 {
-    uint8_t missed = atomic_exchange_explicit(&channel->inbox.missed, 0, memory_order_seq_cst);
+    uint8_t missed = channel->inbox.due;
+    channel->inbox.due = 0;
     if (missed & WEIR__MISSED_RESET)
         weir__channel_reset_now(channel);
     if (missed == 0 && atomic_load_explicit(&channel->inbox.is_losing, memory_order_relaxed))
@@ -161,14 +164,21 @@ static void update_kept(weir_channel *channel)
         set_kept(channel, false);
 }
 
+/* The bits first: the calls that a thread pushed before it set one are taken with it, or were. */
+static void take_calls(weir_channel *channel)
+{
+    size_t count;
+    weir_mpsc_node *last;
+    channel->inbox.due |= atomic_exchange_explicit(&channel->inbox.missed, 0, memory_order_seq_cst);
+    channel->inbox.calls = weir__mpsc_take_from(&channel->inbox.head, &last, &count);
+}
+
 /* Performs the calls that are there now. False when there is more, for the task's next run: the
  * channel goes to another loop, or has come to this one and its handlers are notified first. */
 static bool perform(weir_channel *channel)
 {
-    size_t count;
-    weir_mpsc_node *last;
     if (channel->inbox.calls == NULL)
-        channel->inbox.calls = weir__mpsc_take_from(&channel->inbox.head, &last, &count);
+        take_calls(channel);
     while (channel->inbox.calls != NULL || is_attaching(channel)) {
         if (is_for_another_loop(channel))
             return false;
