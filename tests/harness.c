@@ -93,33 +93,21 @@ static void print_leak(void *arg, const weir_leak *leak)
                 leak->place);
 }
 
-static void *tell_own_directory(void *arg)
+static void *run_nothing(void *arg)
 {
-    snprintf(arg, 64, "/proc/self/task/%d", (int)gettid());
-    return NULL;
+    return arg;
 }
 
-/* The first thread ever started brings a helper of the thread sanitizer's along, which stays. */
+/* With the first thread of the process the thread sanitizer starts a helper, which stays. */
 static void start_first_thread(void)
 {
-    static char directory[64];
+    static bool is_done;
     pthread_t thread;
-    if (directory[0] != '\0')
+    if (is_done)
         return;
-    assert_int_equal(pthread_create(&thread, NULL, tell_own_directory, directory), 0);
+    is_done = true;
+    assert_int_equal(pthread_create(&thread, NULL, run_nothing, NULL), 0);
     pthread_join(thread, NULL);
-    while (access(directory, F_OK) == 0)
-        usleep(1000); /* as below: it is gone when the kernel says so */
-}
-
-/* A joined thread may stay in the list for a moment while the kernel ends it. */
-static size_t wait_for_threads(size_t expected)
-{
-    size_t threads;
-    for (int tries = 0; (threads = count_entries("/proc/self/task")) != expected && tries < 1000;
-         tries++)
-        usleep(1000);
-    return threads;
 }
 
 /* For a tool under which a case cannot hold, and which says why: see tools/valgrind. */
@@ -152,7 +140,7 @@ int harness_assert_nothing_left(void **state)
     assert_int_equal(now.used_blocks, before.used_blocks);
     assert_int_equal(now.allocations, before.allocations);
     assert_int_equal(now.descriptors, before.descriptors);
-    assert_int_equal(wait_for_threads(before.threads), before.threads);
+    assert_int_equal(now.threads, before.threads);
     return 0;
 }
 
@@ -272,12 +260,9 @@ bool harness_has_uring(void)
 #ifdef WEIR_HAS_URING
     weir_group *group = NULL;
     weir_error error;
-    size_t threads = count_entries("/proc/self/task");
     int code = weir_group_new(&group, &(weir_group_config){ .io = WEIR_IO_URING, .loops = 1 },
                               &error);
     weir_group_free(group);
-    wait_for_threads(
-        threads); /* one asks the kernel, and is gone when it is joined, or soon after */
     if (code < 0 && getenv("WEIR_ACCEPT_NO_URING") == NULL)
         print_error("%s; WEIR_ACCEPT_NO_URING=1 would do without\n", error.message);
     return code == 0 || getenv("WEIR_ACCEPT_NO_URING") == NULL;

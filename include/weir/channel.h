@@ -105,11 +105,11 @@ WEIR_API weir_future *weir_channel_closed(weir_channel *channel);
  * left its loop, they run on the thread that completes the promise. NULL: no memory. */
 WEIR_API weir_promise *weir_channel_promise(weir_channel *channel);
 
-/** What went through it. */
+/** Counters of a channel. */
 typedef struct weir_channel_stats {
-    uint64_t bytes_in, messages_in;   /* read from the other side */
+    uint64_t bytes_in, messages_in;   /* received */
     uint64_t bytes_out, messages_out; /* sent */
-    uint64_t discarded;               /* messages that nobody took */
+    uint64_t discarded;               /* messages that reached the tail of the pipeline */
     size_t pending_bytes;             /* written, and not yet sent */
 } weir_channel_stats;
 
@@ -191,9 +191,9 @@ WEIR_API void weir_channel_close(weir_channel *channel, weir_promise *promise);
 WEIR_API void weir_channel_finish(weir_channel *channel, weir_promise *promise);
 
 /** Closes at once, without sending what is queued and without asking a handler: a TCP peer receives
- * a reset, so it cannot take what it got for everything; the peer of any other channel sees EOF.
- * Also ends a close that waits (close_linger_s). Pending writes fail with WEIR_ECLOSED. Cannot
- * fail. Thread-safe. */
+ * a reset and knows that the stream is incomplete; the peer of any other channel sees EOF. Also
+ * ends a close that waits (close_linger_s). Pending writes fail with WEIR_ECLOSED. Cannot fail.
+ * Thread-safe. */
 WEIR_API void weir_channel_reset(weir_channel *channel);
 
 /* Writability -------------------------------------------------------------------------------- */

@@ -136,7 +136,7 @@ WEIR_API int weir_embedded_close(weir_embedded *embedded);
 
 /** What a test forgot, or a handler. */
 typedef struct weir_embedded_report {
-    size_t inbound, outbound; /* messages that nobody took out */
+    size_t inbound, outbound; /* messages that were not taken */
     size_t errors;
     size_t leaked; /* other messages that were made since and are alive; where is logged. Needs
                       WEIR_LEAK_ALL, which debug builds have; else 0 */

@@ -100,13 +100,13 @@ struct weir_channel {
         weir_task task;        /* takes the inbox to the loop */
         weir_mpsc_node *calls; /* the loop's: taken from the inbox, not yet performed */
         _Atomic(bool)
-            has_kept; /* calls of who owns the channel wait, for a loop or behind others */
-        _Atomic(bool) is_posted;        /* the task is */
-        _Atomic(bool) is_full;          /* others have posted writes above the high mark */
-        _Atomic(uint8_t) missed;        /* calls there was no memory for */
-        uint8_t due;                    /* the loop's: of those, what comes behind `calls` */
-        _Atomic(bool) is_losing;        /* calls. It was logged, and has not been better since */
-        _Atomic(int16_t) lost;          /* why a write was, the last of them */
+            has_kept; /* calls of the loop thread, or of the owner before there is a loop, wait */
+        _Atomic(bool) is_posted; /* the task is */
+        _Atomic(bool) is_full;   /* others have posted writes above the high mark */
+        _Atomic(uint8_t) missed; /* calls that failed for lack of memory */
+        uint8_t due;             /* loop thread only: bits of `missed` to act on after `calls` */
+        _Atomic(bool) is_losing; /* calls. It was logged, and has not been better since */
+        _Atomic(int16_t) lost;   /* why a write was, the last of them */
         _Atomic(uint32_t) pending_adds; /* of handlers: see pipeline_edit.c */
     } inbox;
 

@@ -30,7 +30,7 @@ struct weir_ctx {
     bool is_offloaded;
     uint8_t state;
     bool is_replaced : 1;  /* another takes its place and is being added: names do not find it */
-    bool has_replaced : 1; /* it took the place of another before its `added` had run */
+    bool has_replaced : 1; /* it replaced another handler before its own `added` ran */
     bool is_resting : 1;   /* removed, and the turn in which that was is over */
     bool in_error;         /* on_error is running */
     _Atomic(bool) has_eof; /* weir_event_input_closed has got as far */

@@ -11,7 +11,7 @@ static weir_channel *channel_of(weir_pipeline *pipeline)
     return pipeline->head.channel;
 }
 
-/* As long as its handlers have not been added nothing shall go past them, nor before what waits. */
+/* Calls wait while handlers are being added, and while earlier calls wait. */
 static inline bool has_to_wait(const weir_channel *channel)
 {
     return weir__channel_loop(channel) == NULL || weir__inbox_is_waiting(channel);

@@ -95,8 +95,8 @@ static void perform_missed_message(weir_channel *channel)
                            atomic_load_explicit(&channel->inbox.lost, memory_order_relaxed));
 }
 
-/* What must come before calls that were pushed later: a reset, and that a caller has lost a message
- * of a stream, who must not leave a gap. */
+/* A reset takes effect before calls that were pushed later. So does the loss of a message of a
+ * stream, which closes the channel: later writes must not follow a gap. */
 static void perform_missed_before_calls(weir_channel *channel)
 {
     uint8_t missed = channel->inbox.due |
@@ -144,7 +144,7 @@ static bool post_to_target(weir_channel *channel)
     if (before != NULL)
         weir__executor_retain(&before->base);
     weir__executor_retain(&loop->base);
-    set_kept(channel, true); /* of the other loop, which may call before it has the task */
+    set_kept(channel, true); /* the target loop may call before its task runs */
     weir__channel_set_loop(channel, loop);
     int code = weir__executor_post_always(&loop->base, &channel->inbox.task);
     if (code < 0) {
@@ -164,7 +164,7 @@ static void update_kept(weir_channel *channel)
         set_kept(channel, false);
 }
 
-/* The bits first: the calls that a thread pushed before it set one are taken with it, or were. */
+/* Takes the bits first: all calls that a thread pushed before it set a bit are then taken as well. */
 static void take_calls(weir_channel *channel)
 {
     size_t count;
@@ -194,7 +194,7 @@ static bool perform(weir_channel *channel)
         channel->inbox.calls = call->node.next;
         call->run(&channel->shared.home, call);
     }
-    update_kept(channel); /* what was kept meanwhile is still in front of what comes next */
+    update_kept(channel); /* calls that were kept meanwhile precede later calls */
     weir__channel_inbox_emptied(channel);
     perform_missed(channel);
     return true;

@@ -21,9 +21,9 @@ enum {
 };
 void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);
 
-/* Whether calls wait that may come before one of the loop's own: a thread has made them that the
- * loop has heard from since, or the loop itself, when the channel was on another one. On the loop.
- */
+/* Whether a call of the loop thread must wait, because earlier calls are queued. Their thread may
+ * have synchronised with the loop since, or the loop thread made them itself when the channel was
+ * on another loop. Loop thread only. */
 static inline bool weir__inbox_is_waiting(const weir_channel *channel)
 {
     bool has_kept = atomic_load_explicit(&channel->inbox.has_kept, memory_order_relaxed);
@@ -38,8 +38,8 @@ static inline bool weir__inbox_is_waiting(const weir_channel *channel)
  * thread. */
 void weir__inbox_send(weir_channel *channel, const weir_event *event, bool flushes);
 
-/* The same, but it waits until the channel has a loop, or behind the calls that wait. By who owns
- * the channel. */
+/* The same, but queues the call until the channel has a loop, after the calls that wait already.
+ * Only for the owner of the channel. */
 void weir__inbox_keep(weir_channel *channel, const weir_event *event, bool flushes);
 
 /* The bytes of writes in the inbox: whether there are too many for another; counts those of an

@@ -171,8 +171,8 @@ static bool is_linked(const weir_ctx *ctx)
     return ctx->next != NULL;
 }
 
-/* A handler whose replacement fails stays, unless another has its name by now. If `added` of the
- * new one runs later, it is too late for that: then the channel closes. */
+/* If the replacement fails, the old handler stays, unless its name is taken by now. If `added` of
+ * the new one runs later and fails, the channel closes. */
 static void end_replacing(weir_pipeline *pipeline, weir_ctx *ctx, weir_ctx *replaced, int code)
 {
     ctx->has_replaced = ctx->state == WEIR_CTX_NEW || weir__ctx_offload(ctx) != NULL;

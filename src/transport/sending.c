@@ -65,7 +65,7 @@ static int prepare_region(weir_socket *self, weir_file_region *region, weir_io_s
 {
     weir_sending *sending = self->extras->sending;
     if (sending->progress != NULL && sending->progress->region != region)
-        end_progress(sending); /* of one that was cancelled before its first byte */
+        end_progress(sending); /* of a file that was cancelled before its first byte */
     if (region->on_progress != NULL && sending->progress == NULL &&
         begin_progress(sending, region) < 0)
         return -ENOMEM;

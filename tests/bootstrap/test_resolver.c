@@ -811,7 +811,7 @@ static void lookups_run_on_a_bounded_number_of_threads(void **state)
     (void)state;
     weir_group *group = with_service(new_group_of(1), "1.1.1.1:0");
     weir_promise *promises[LOOKUPS];
-    size_t threads = count_entries("/proc/self/task");
+    size_t threads = count_threads();
     atomic_store(&service.is_held, true);
     for (int i = 0; i < LOOKUPS; i++) {
         promises[i] = weir_promise_new(NULL);
@@ -822,7 +822,7 @@ static void lookups_run_on_a_bounded_number_of_threads(void **state)
             assert_int_equal(harness_fail_end(), 1);
     }
     WAIT_FOR(atomic_load(&service.waiting) == WEIR__BLOCKING_THREADS);
-    assert_int_equal(count_entries("/proc/self/task"), threads + WEIR__BLOCKING_THREADS);
+    assert_int_equal(count_threads(), threads + WEIR__BLOCKING_THREADS);
     assert_int_equal(weir_executor_global_wait_idle(1000000), -ETIMEDOUT);
     atomic_store(&service.is_held, false);
     for (int i = 0; i < LOOKUPS; i++) {

@@ -3,9 +3,9 @@
 #include "channel/stub.h"
 
 #include "exec/per_channel.h"
+#include "living.h"
 #include "loop/loop.h"
 
-#include <dirent.h>
 #include <sched.h>
 
 static weir_group *open_blocking(int max_channels)
@@ -33,16 +33,6 @@ static size_t idle_of(weir_group *group)
 static void expect_use(weir_group *group, size_t active, size_t idle)
 {
     WAIT_FOR(active_of(group) == active && idle_of(group) == idle);
-}
-
-static size_t count_threads(void)
-{
-    size_t count = 0;
-    DIR *dir = opendir("/proc/self/task");
-    while (readdir(dir) != NULL)
-        count++;
-    closedir(dir);
-    return count;
 }
 
 static void listen_and_register(weir_group *group, weir_channel *channel, ear *at, story *to)

@@ -40,12 +40,12 @@ static void tasks_run_on_one_thread(void **state)
     assert_ptr_equal(weir_executor_global(), global);
     assert_string_equal(weir_executor_name(global), "weir-global");
     assert_null(weir_executor_group(global));
-    size_t threads = count_entries("/proc/self/task");
+    size_t threads = count_threads();
     int tid = tid_of_global();
     assert_int_not_equal(tid, gettid());
     for (int i = 0; i < 100; i++)
         assert_int_equal(tid_of_global(), tid);
-    assert_int_equal(count_entries("/proc/self/task"), threads + 1);
+    assert_int_equal(count_threads(), threads + 1);
     assert_int_equal(call_on(global, look_current, &current), 0);
     assert_ptr_equal(current, global);
     probe tail = PROBE;
@@ -57,14 +57,14 @@ static void tasks_run_on_one_thread(void **state)
 static void thread_ends_after_an_idle_second_and_another_comes(void **state)
 {
     (void)state;
-    size_t threads = count_entries("/proc/self/task");
+    size_t threads = count_threads();
     int before = tid_of_global();
     int64_t idle_ns = weir_clock_now_ns(weir_clock_monotonic());
-    assert_int_equal(count_entries("/proc/self/task"), threads + 1);
-    WAIT_FOR(count_entries("/proc/self/task") == threads);
+    assert_int_equal(count_threads(), threads + 1);
+    WAIT_FOR(count_threads() == threads);
     assert_true(weir_clock_now_ns(weir_clock_monotonic()) - idle_ns >= WEIR_MS(900));
     assert_int_not_equal(tid_of_global(), before);
-    assert_int_equal(count_entries("/proc/self/task"), threads + 1);
+    assert_int_equal(count_threads(), threads + 1);
     wait_until_idle();
 }
 

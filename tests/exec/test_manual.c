@@ -62,7 +62,7 @@ static void step_runs_what_was_posted(void **state)
     (void)state;
     FOR_EACH_KIND_AND_CLOCK(of, clock)
     {
-        size_t threads = count_entries("/proc/self/task");
+        size_t threads = count_threads();
         weir_group *group = new_manual(of, 3, clock);
         assert_int_equal(weir_group_step(group), 0);
         here h[3];
@@ -84,7 +84,7 @@ static void step_runs_what_was_posted(void **state)
             assert_ptr_equal(h[i].current, h[i].executor);
         }
         assert_null(weir_executor_current());
-        assert_int_equal(count_entries("/proc/self/task"), threads);
+        assert_int_equal(count_threads(), threads);
         end_group(group);
     }
 }
@@ -764,7 +764,7 @@ static void background_is_stepped_with_the_group(void **state)
     (void)state;
     FOR_EACH_KIND_AND_CLOCK(of, clock)
     {
-        size_t threads = count_entries("/proc/self/task");
+        size_t threads = count_threads();
         weir_group *group = new_manual(of, 1, clock), *other = new_manual(of, 1, clock);
         weir_executor *background = weir_group_background(group);
         assert_ptr_not_equal(background, weir_group_background(other));
@@ -786,7 +786,7 @@ static void background_is_stepped_with_the_group(void **state)
             assert_int_equal(weir_future_await(future), -EIO);
             weir_future_release(future);
         }
-        assert_int_equal(count_entries("/proc/self/task"), threads);
+        assert_int_equal(count_threads(), threads);
         end_group(group);
         end_group(other);
     }

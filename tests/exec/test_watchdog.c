@@ -639,11 +639,6 @@ static void what_the_signal_did_before_it_does_again(void **state)
 
 /* The thread ---------------------------------------------------------------------------------- */
 
-static size_t count_threads(void)
-{
-    return count_entries("/proc/self/task");
-}
-
 static void watchdog_that_is_off_has_no_thread(void **state)
 {
     (void)state;

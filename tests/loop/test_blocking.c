@@ -305,16 +305,16 @@ static void s134_a_loop_for_each_made_when_it_comes(void **state)
 {
     (void)state;
     tenant tenants[3], another;
-    size_t threads = count_entries("/proc/self/task");
+    size_t threads = count_threads();
     weir_group *group = new_blocking(0);
-    assert_int_equal(count_entries("/proc/self/task"), threads);
+    assert_int_equal(count_threads(), threads);
     for (size_t i = 0; i < 3; i++) {
         move_in(&tenants[i], group, true);
         assert_int_equal(weir_group_count(group), i + 1);
         assert_ptr_equal(weir_group_at(group, i), tenants[i].executor);
         assert_use(group, i + 1, 0);
     }
-    assert_int_equal(count_entries("/proc/self/task"), threads + 3);
+    assert_int_equal(count_threads(), threads + 3);
     for (size_t i = 0; i < 3; i++) {
         assert_echo(&tenants[i], "hello");
         assert_int_not_equal(tenants[i].tid, tenants[(i + 1) % 3].tid);
@@ -324,7 +324,7 @@ static void s134_a_loop_for_each_made_when_it_comes(void **state)
     move_in(&another, group, true);
     assert_int_equal(another.tid, tenants[1].tid);
     assert_int_equal(weir_group_count(group), 3);
-    assert_int_equal(count_entries("/proc/self/task"), threads + 3);
+    assert_int_equal(count_threads(), threads + 3);
     assert_echo(&another, "again");
     assert_echo(&tenants[0], "still");
     move_out(&tenants[0]);
@@ -347,14 +347,14 @@ static void idle_loop_releases_its_thread_until_the_next_channel(void **state)
     weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
     config.idle_loop_ms = 20;
     weir_group *group = new_loops(&config);
-    size_t threads = count_entries("/proc/self/task"), fds = count_entries("/proc/self/fd");
+    size_t threads = count_threads(), fds = count_entries("/proc/self/fd");
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < 3; i++)
             move_in(&tenants[i], group, true);
-        assert_int_equal(count_entries("/proc/self/task"), threads + 3);
+        assert_int_equal(count_threads(), threads + 3);
         for (size_t i = 0; i < 3; i++)
             move_out(&tenants[i]);
-        WAIT_FOR(count_entries("/proc/self/task") == threads);
+        WAIT_FOR(count_threads() == threads);
         assert_int_equal(count_entries("/proc/self/fd"), fds);
         assert_int_equal(weir_group_count(group), 3);
         assert_use(group, 0, 3);
@@ -376,7 +376,7 @@ static void thread_started_for_a_task_ends_when_idle(void **state)
     weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
     config.idle_loop_ms = 20;
     weir_group *group = new_loops(&config);
-    size_t threads = count_entries("/proc/self/task");
+    size_t threads = count_threads();
     assert_int_equal(weir__group_take(group, &executor), 0);
     settle(executor);
     weir__group_give_back(group, executor);
@@ -388,7 +388,7 @@ static void thread_started_for_a_task_ends_when_idle(void **state)
         wait_until_not_started(executor);
         settle(executor);
     }
-    WAIT_FOR(count_entries("/proc/self/task") == threads);
+    WAIT_FOR(count_threads() == threads);
     end_group(group);
 }
 
@@ -400,14 +400,14 @@ static void idle_loop_keeps_its_thread_for_a_timer(void **state)
     weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
     config.idle_loop_ms = 1;
     weir_group *group = new_loops(&config);
-    size_t threads = count_entries("/proc/self/task");
+    size_t threads = count_threads();
     counted_timer timer = { .timer.fire = counted_timer_fire };
     move_in(&it, group, true);
     assert_int_equal(weir_timer_schedule(&timer.timer, it.executor, WEIR_MS(60)), 0);
     move_out(&it);
     WAIT_FOR(atomic_load(&timer.fires) == 1);
     assert_int_equal(timer.tid, it.tid); /* no other thread has come in between */
-    WAIT_FOR(count_entries("/proc/self/task") == threads);
+    WAIT_FOR(count_threads() == threads);
     end_group(group);
 }
 
@@ -473,7 +473,7 @@ static void idle_loop_keeps_its_thread_for_deferred_calls(void **state)
     (void)state;
     weir_executor *executor = NULL;
     weir_group *group = new_blocking(0);
-    size_t threads = count_entries("/proc/self/task");
+    size_t threads = count_threads();
     assert_int_equal(weir__group_take(group, &executor), 0);
     late_call self = { .deferred.run = late_call_run,
                        .loop = weir_executor_loop(executor),
@@ -485,7 +485,7 @@ static void idle_loop_keeps_its_thread_for_deferred_calls(void **state)
     WAIT_FOR(atomic_load(&self.timer.fires) == 1);
     weir__group_give_back(group, executor);
     end_group(group);
-    assert_int_equal(count_entries("/proc/self/task"), threads);
+    assert_int_equal(count_threads(), threads);
 }
 
 /* Channels come, tasks are posted and the group ends just when threads retire. */

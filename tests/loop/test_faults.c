@@ -278,12 +278,12 @@ static what_lives count_what_lives(void)
     weir_allocator_get_stats(&allocator);
     weir_pool_get_stats(&pool);
     return (what_lives){ allocator.live, pool.used_blocks, count_entries("/proc/self/fd"),
-                         count_entries("/proc/self/task") };
+                         count_threads() };
 }
 
 static void assert_same_lives(const what_lives *first)
 {
-    WAIT_FOR(count_entries("/proc/self/task") == first->threads);
+    WAIT_FOR(count_threads() == first->threads);
     what_lives now = count_what_lives();
     if (now.allocations != first->allocations || now.blocks != first->blocks ||
         now.fds != first->fds)

@@ -271,7 +271,7 @@ static void s015_failing_loop_ends_those_before_it(void **state)
 {
     (void)state;
     for (int fail_at = 0; fail_at < 5; fail_at++) {
-        size_t threads = count_entries("/proc/self/task"), fds = count_entries("/proc/self/fd");
+        size_t threads = count_threads(), fds = count_entries("/proc/self/fd");
         factory f;
         factory_begin(&f, fail_at);
         weir_group *group = NULL;
@@ -283,7 +283,7 @@ static void s015_failing_loop_ends_those_before_it(void **state)
         assert_int_equal(f.calls, fail_at + 1);
         assert_int_equal(atomic_load(&f.terminated), fail_at);
         assert_int_equal(count_entries("/proc/self/fd"), fds);
-        WAIT_FOR(count_entries("/proc/self/task") == threads);
+        WAIT_FOR(count_threads() == threads);
     }
 }
 
@@ -491,12 +491,12 @@ static void pinned_loops_stay_on_one_cpu_each(void **state)
 static void s025_no_thread_before_the_first_task_of_a_loop(void **state)
 {
     (void)state;
-    size_t threads = count_entries("/proc/self/task"), fds = count_entries("/proc/self/fd");
+    size_t threads = count_threads(), fds = count_entries("/proc/self/fd");
     weir_group *group = new_bare_loops(8);
-    assert_int_equal(count_entries("/proc/self/task"), threads);
+    assert_int_equal(count_threads(), threads);
     assert_int_equal(count_entries("/proc/self/fd"), fds);
     settle(weir_group_at(group, 0));
-    assert_int_equal(count_entries("/proc/self/task"), threads + 1);
+    assert_int_equal(count_threads(), threads + 1);
     assert_int_equal(weir_executor_get_state(weir_group_at(group, 0)), WEIR_EXECUTOR_STARTED);
     assert_int_equal(weir_executor_get_state(weir_group_at(group, 1)), WEIR_EXECUTOR_NOT_STARTED);
     /* A registration is a reason, too. */
@@ -504,7 +504,7 @@ static void s025_no_thread_before_the_first_task_of_a_loop(void **state)
     probe_watch w = PROBE_WATCH(1);
     assert_int_equal(
         weir_watch_start(&w.watch, weir_group_loop_at(group, 1), p.in, WEIR_WATCH_READ), 0);
-    assert_int_equal(count_entries("/proc/self/task"), threads + 2);
+    assert_int_equal(count_threads(), threads + 2);
     end_group(group);
     pipe_close(&p);
 }
