@@ -5,36 +5,50 @@
 
 #include <weir/connection_pool.h>
 
-/* An argument that notices a release that is too early or too late. */
-typedef struct owned {
+/* A call, whose argument notices a release that is too early or too late. */
+typedef struct call {
     record record;
     atomic_int releases, late_inits;
-} owned;
+    weir_group *group;
+    weir_client_config config;
+    peer to;
+    names names;
+} call;
 
-static void release_owned(void *arg)
+static void release_arg(void *arg)
 {
-    atomic_fetch_add(&((owned *)arg)->releases, 1);
+    atomic_fetch_add(&((call *)arg)->releases, 1);
 }
 
-static int init_owned(weir_channel *channel, void *arg)
+static int init_channel(weir_channel *channel, void *arg)
 {
-    owned *self = arg;
+    call *self = arg;
     atomic_fetch_add(&self->late_inits, atomic_load(&self->releases));
     return record_init(channel, &self->record);
 }
 
-static weir_client_config config_of(owned *self, weir_group *group)
+/* `open_peer` may be NULL. */
+static void open_call(call *self, const backend *on, peer (*open_peer)(const char *text))
 {
-    return (weir_client_config){
-        .group = group, .init = init_owned, .arg = self, .arg_release = release_owned
+    self->group = open_loops(on);
+    self->to = open_peer != NULL ? open_peer("127.0.0.1:0") : (peer){ .fd = -1, .filler = -1 };
+    self->config = (weir_client_config){
+        .group = self->group, .init = init_channel, .arg = self, .arg_release = release_arg
     };
+}
+
+/* Every name has these addresses. */
+static void use_names(call *self, const char *list)
+{
+    self->names = NAMES(list);
+    self->config.resolver = &self->names.base;
 }
 
 #define ANY_INITS (-1)
 
 /* It may still be on its way when the promise completes; the end of the group is later in any case.
  */
-static void expect_released(owned *self, int inits)
+static void expect_released(call *self, int inits)
 {
     WAIT_FOR(atomic_load(&self->releases) > 0);
     assert_int_equal(atomic_load(&self->releases), 1);
@@ -43,12 +57,14 @@ static void expect_released(owned *self, int inits)
         assert_int_equal(atomic_load(&self->record.inits), inits);
 }
 
-/* The group is gone: nothing can call it any more. */
-static void end_released(owned *self, weir_group *group, int inits)
+/* Without the group nothing can call it any more. */
+static void end_call(call *self, int inits)
 {
     expect_released(self, inits);
-    end_group(group);
+    end_group(self->group);
     assert_int_equal(atomic_load(&self->releases), 1);
+    if (self->to.fd >= 0)
+        close_peer(&self->to);
 }
 
 static int outcome_of(const weir_client_config *config, const char *text, weir_channel **channel)
@@ -62,21 +78,30 @@ static int outcome_of(const weir_client_config *config, const char *text, weir_c
     return code;
 }
 
+static weir_channel *connect_to(call *self, const char *text)
+{
+    weir_channel *channel = NULL;
+    assert_int_equal(outcome_of(&self->config, text, &channel), 0);
+    return channel;
+}
+
+static void expect_failure(call *self, int code)
+{
+    weir_channel *channel = NULL;
+    assert_int_equal(outcome_of(&self->config, self->to.text, &channel), code);
+}
+
 static void connect_releases_once(void **state)
 {
     (void)state;
     FOR_EACH_BACKEND(on)
     {
-        owned self = { .releases = 0 };
-        weir_group *group = open_loops(on);
-        weir_client_config config = config_of(&self, group);
-        peer to = answering_peer("127.0.0.1:0");
-        weir_channel *channel = NULL;
-        assert_int_equal(outcome_of(&config, to.text, &channel), 0);
+        call self = { .releases = 0 };
+        open_call(&self, on, answering_peer);
+        weir_channel *channel = connect_to(&self, self.to.text);
         expect_released(&self, 1); /* while the channel is open */
         close_and_release(channel);
-        end_released(&self, group, 1);
-        close_peer(&to);
+        end_call(&self, 1);
     }
 }
 
@@ -86,21 +111,16 @@ static void connect_to_a_name_releases_once(void **state)
     (void)state;
     FOR_EACH_BACKEND(on)
     {
-        owned self = { .releases = 0 };
+        call self = { .releases = 0 };
         char list[256];
-        weir_group *group = open_loops(on);
-        weir_client_config config = config_of(&self, group);
-        peer none = refusing_peer("127.0.0.1:0"), to = answering_peer("127.0.0.1:0");
-        snprintf(list, sizeof list, "%s %s", none.text, to.text);
-        names some = NAMES(list);
-        weir_channel *channel = NULL;
-        config.resolver = &some.base;
-        assert_int_equal(outcome_of(&config, "some.test:1", &channel), 0);
-        close_and_release(channel);
-        end_released(&self, group, ANY_INITS);
+        open_call(&self, on, answering_peer);
+        peer none = refusing_peer("127.0.0.1:0");
+        snprintf(list, sizeof list, "%s %s", none.text, self.to.text);
+        use_names(&self, list);
+        close_and_release(connect_to(&self, "some.test:1"));
+        end_call(&self, ANY_INITS);
         assert_in_range(atomic_load(&self.record.inits), 1, 2);
         close_peer(&none);
-        close_peer(&to);
     }
 }
 
@@ -109,16 +129,11 @@ static void connect_without_init_releases_once(void **state)
     (void)state;
     FOR_EACH_BACKEND(on)
     {
-        owned self = { .releases = 0 };
-        weir_group *group = open_loops(on);
-        weir_client_config config = config_of(&self, group);
-        peer to = answering_peer("127.0.0.1:0");
-        weir_channel *channel = NULL;
-        config.init = NULL;
-        assert_int_equal(outcome_of(&config, to.text, &channel), 0);
-        close_and_release(channel);
-        end_released(&self, group, 0);
-        close_peer(&to);
+        call self = { .releases = 0 };
+        open_call(&self, on, answering_peer);
+        self.config.init = NULL;
+        close_and_release(connect_to(&self, self.to.text));
+        end_call(&self, 0);
     }
 }
 
@@ -127,15 +142,12 @@ static void connect_that_is_waited_for_releases_once(void **state)
     (void)state;
     FOR_EACH_BACKEND(on)
     {
-        owned self = { .releases = 0 };
-        weir_group *group = open_loops(on);
-        weir_client_config config = config_of(&self, group);
-        peer to = answering_peer("127.0.0.1:0");
+        call self = { .releases = 0 };
         weir_channel *channel = NULL;
-        assert_int_equal(weir_client_connect(&channel, &config, to.text, NULL), 0);
+        open_call(&self, on, answering_peer);
+        assert_int_equal(weir_client_connect(&channel, &self.config, self.to.text, NULL), 0);
         close_and_release(channel);
-        end_released(&self, group, 1);
-        close_peer(&to);
+        end_call(&self, 1);
     }
 }
 
@@ -145,16 +157,11 @@ static void connect_that_fails_releases_once(void **state)
     FOR_EACH_BACKEND(on)
     {
         for (int is_init = 0; is_init < 2; is_init++) {
-            owned self = { .record.init_code = is_init ? -EPROTO : 0 };
-            weir_group *group = open_loops(on);
-            weir_client_config config = config_of(&self, group);
-            peer to = is_init ? answering_peer("127.0.0.1:0") : refusing_peer("127.0.0.1:0");
-            weir_channel *channel = NULL;
-            assert_int_equal(outcome_of(&config, to.text, &channel),
-                             is_init ? -EPROTO : -ECONNREFUSED);
-            end_released(&self, group, ANY_INITS);
+            call self = { .record.init_code = is_init ? -EPROTO : 0 };
+            open_call(&self, on, is_init ? answering_peer : refusing_peer);
+            expect_failure(&self, is_init ? -EPROTO : -ECONNREFUSED);
+            end_call(&self, ANY_INITS);
             assert_true(!is_init || atomic_load(&self.record.inits) == 1);
-            close_peer(&to);
         }
     }
 }
@@ -164,16 +171,23 @@ static void connect_that_times_out_releases_once(void **state)
     (void)state;
     FOR_EACH_BACKEND(on)
     {
-        owned self = { .releases = 0 };
-        weir_group *group = open_loops(on);
-        weir_client_config config = config_of(&self, group);
-        peer to = hanging_peer("127.0.0.1:0");
-        weir_channel *channel = NULL;
-        config.connect_timeout_ms = 20;
-        assert_int_equal(outcome_of(&config, to.text, &channel), -ETIMEDOUT);
-        end_released(&self, group, ANY_INITS);
-        close_peer(&to);
+        call self = { .releases = 0 };
+        open_call(&self, on, hanging_peer);
+        self.config.connect_timeout_ms = 20;
+        expect_failure(&self, -ETIMEDOUT);
+        end_call(&self, ANY_INITS);
     }
+}
+
+/* A connect that does not complete by itself: its lookup does not, or its peer does not answer. */
+static weir_promise *start_hanging(call *self, const backend *on, bool is_lookup)
+{
+    weir_promise *promise = new_promise();
+    open_call(self, on, hanging_peer);
+    use_names(self, self->to.text);
+    self->names.is_late = is_lookup;
+    assert_int_equal(weir_client_start(&self->config, "some.test:1", promise, NULL), 0);
+    return promise;
 }
 
 /* During the lookup, and while it connects; init may have run or not. */
@@ -183,22 +197,14 @@ static void cancelled_connect_releases_once(void **state)
     FOR_EACH_BACKEND(on)
     {
         for (int is_lookup = 0; is_lookup < 2; is_lookup++) {
-            owned self = { .releases = 0 };
-            weir_group *group = open_loops(on);
-            weir_client_config config = config_of(&self, group);
-            peer to = hanging_peer("127.0.0.1:0");
-            names some = NAMES(to.text);
-            some.is_late = is_lookup;
-            config.resolver = &some.base;
-            weir_promise *promise = new_promise();
-            assert_int_equal(weir_client_start(&config, "some.test:1", promise, NULL), 0);
+            call self = { .releases = 0 };
+            weir_promise *promise = start_hanging(&self, on, is_lookup);
             assert_int_equal(atomic_load(&self.releases), 0);
             assert_int_equal(weir_future_cancel(weir_promise_future(promise)), 0);
             assert_int_equal(end_of(promise), -ECANCELED);
             if (is_lookup)
-                answer_late(&some);
-            end_released(&self, group, ANY_INITS);
-            close_peer(&to);
+                answer_late(&self.names);
+            end_call(&self, ANY_INITS);
         }
     }
 }
@@ -209,23 +215,23 @@ static void end_of_the_loop_releases_once(void **state)
     FOR_EACH_BACKEND(on)
     {
         for (int is_lookup = 0; is_lookup < 2; is_lookup++) {
-            owned self = { .releases = 0 };
-            weir_group *group = open_loops(on);
-            weir_client_config config = config_of(&self, group);
-            peer to = hanging_peer("127.0.0.1:0");
-            names some = NAMES(to.text);
-            some.is_late = is_lookup;
-            config.resolver = &some.base;
-            weir_promise *promise = new_promise();
-            assert_int_equal(weir_client_start(&config, "some.test:1", promise, NULL), 0);
-            end_group(group);
+            call self = { .releases = 0 };
+            weir_promise *promise = start_hanging(&self, on, is_lookup);
+            end_group(self.group);
             assert_int_equal(end_of(promise), WEIR_ESHUTDOWN);
             if (is_lookup)
-                answer_late(&some);
+                answer_late(&self.names);
             expect_released(&self, ANY_INITS);
-            close_peer(&to);
+            close_peer(&self.to);
         }
     }
+}
+
+/* Of a call that has failed, which leaves its promise alone. */
+static void release_pending(weir_promise *promise)
+{
+    weir_promise_set(promise, 0);
+    weir_promise_release(promise);
 }
 
 /* The group has ended, and nothing of the call is left. */
@@ -234,18 +240,16 @@ static void call_on_an_ended_group_releases_nothing(void **state)
     (void)state;
     FOR_EACH_BACKEND(on)
     {
-        owned self = { .releases = 0 };
-        weir_group *group = open_loops(on);
-        weir_client_config config = config_of(&self, group);
+        call self = { .releases = 0 };
+        open_call(&self, on, NULL);
         weir_promise *promise = new_promise();
-        assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
-        int code = weir_client_start(&config, "127.0.0.1:9", promise, NULL);
+        assert_int_equal(weir_group_shutdown(self.group, 0, 10000), 0);
+        int code = weir_client_start(&self.config, "127.0.0.1:9", promise, NULL);
         if (code == 0)
-            assert_int_equal(weir_future_await(weir_promise_future(promise)), WEIR_ESHUTDOWN);
+            assert_int_equal(end_of(promise), WEIR_ESHUTDOWN);
         else
-            weir_promise_set(promise, 0); /* it was left alone */
-        weir_promise_release(promise);
-        weir_group_free(group);
+            release_pending(promise);
+        weir_group_free(self.group);
         assert_int_equal(atomic_load(&self.releases), code == 0);
         assert_int_equal(atomic_load(&self.record.inits), 0);
     }
@@ -256,25 +260,22 @@ static void call_that_fails_releases_nothing(void **state)
     (void)state;
     FOR_EACH_BACKEND(on)
     {
-        weir_group *group = open_loops(on);
-        names refuses = NAMES("");
-        refuses.refusal = -EAGAIN;
         for (int i = 0; i < 4; i++) {
-            owned self = { .releases = 0 };
-            weir_client_config config = config_of(&self, group);
+            call self = { .releases = 0 };
             weir_promise *promise = new_promise();
-            config.resolver = &refuses.base;
-            config.stagger_ms = i == 1 ? -7 : 0;
-            config.local = i == 2 ? "nonsense" : NULL;
+            open_call(&self, on, NULL);
+            use_names(&self, "");
+            self.names.refusal = -EAGAIN;
+            self.config.stagger_ms = i == 1 ? -7 : 0;
+            self.config.local = i == 2 ? "nonsense" : NULL;
             const char *text = i == 0 ? "127.0.0.1:70000" : "some.test:1";
-            assert_true(weir_client_start(&config, text, promise, NULL) < 0);
+            assert_true(weir_client_start(&self.config, text, promise, NULL) < 0);
             if (i != 2) /* a bind has no `local` */
-                assert_true(weir_client_start_bind(&config, text, promise, NULL) < 0);
-            weir_promise_set(promise, 0); /* it was left alone */
-            weir_promise_release(promise);
+                assert_true(weir_client_start_bind(&self.config, text, promise, NULL) < 0);
+            release_pending(promise);
+            end_group(self.group);
             assert_int_equal(atomic_load(&self.releases), 0);
         }
-        end_group(group);
     }
 }
 
@@ -284,25 +285,24 @@ static void call_without_memory_releases_once_if_it_succeeds(void **state)
     (void)state;
     bool has_failed = true;
     for (unsigned at = 1; has_failed; at++) {
-        owned self = { .releases = 0 };
-        weir_group *group = open_loops(&backends[0]);
-        weir_client_config config = config_of(&self, group);
-        peer to = answering_peer("127.0.0.1:0");
+        call self = { .releases = 0 };
+        open_call(&self, &backends[0], answering_peer);
         weir_promise *promise = new_promise();
         fault_begin("alloc", at, -ENOMEM);
-        int code = weir_client_start(&config, to.text, promise, NULL);
+        int code = weir_client_start(&self.config, self.to.text, promise, NULL);
         if (code == 0)
             weir_future_await(weir_promise_future(promise));
         else
             assert_int_equal(code, -ENOMEM);
-        end_group(group);
+        end_group(self.group);
         has_failed = fault_end();
         if (code < 0)
-            weir_promise_set(promise, 0); /* it was left alone */
-        weir_promise_release(promise);
+            release_pending(promise);
+        else
+            weir_promise_release(promise);
         assert_int_equal(atomic_load(&self.releases), code == 0);
         assert_int_equal(atomic_load(&self.late_inits), 0);
-        close_peer(&to);
+        close_peer(&self.to);
     }
 }
 
@@ -325,17 +325,15 @@ static void bind_releases_once(void **state)
     FOR_EACH_BACKEND(on)
     {
         for (size_t i = 0; i < COUNT(cases); i++) {
-            owned self = { .record.init_code = cases[i].init_code };
-            weir_group *group = open_loops(on);
-            weir_client_config config = config_of(&self, group);
-            names some = NAMES(cases[i].list);
+            call self = { .record.init_code = cases[i].init_code };
             weir_channel *channel = NULL;
-            config.resolver = &some.base;
-            assert_int_equal(weir_client_bind(&channel, &config, "some.test:1", NULL),
+            open_call(&self, on, NULL);
+            use_names(&self, cases[i].list);
+            assert_int_equal(weir_client_bind(&channel, &self.config, "some.test:1", NULL),
                              cases[i].code);
             if (channel != NULL)
                 close_and_release(channel);
-            end_released(&self, group, ANY_INITS);
+            end_call(&self, ANY_INITS);
         }
     }
 }
@@ -345,18 +343,16 @@ static void cancelled_bind_releases_once(void **state)
     (void)state;
     FOR_EACH_BACKEND(on)
     {
-        owned self = { .releases = 0 };
-        weir_group *group = open_loops(on);
-        weir_client_config config = config_of(&self, group);
-        names some = NAMES("127.0.0.1:0");
-        some.is_late = true;
-        config.resolver = &some.base;
+        call self = { .releases = 0 };
         weir_promise *promise = new_promise();
-        assert_int_equal(weir_client_start_bind(&config, "some.test:1", promise, NULL), 0);
+        open_call(&self, on, NULL);
+        use_names(&self, "127.0.0.1:0");
+        self.names.is_late = true;
+        assert_int_equal(weir_client_start_bind(&self.config, "some.test:1", promise, NULL), 0);
         assert_int_equal(weir_future_cancel(weir_promise_future(promise)), 0);
         assert_int_equal(end_of(promise), -ECANCELED);
-        answer_late(&some);
-        end_released(&self, group, 1); /* the channel is opened all the same, and closed */
+        answer_late(&self.names);
+        end_call(&self, 1); /* the channel is opened all the same, and closed */
     }
 }
 
@@ -386,14 +382,13 @@ static void pool_releases_once_at_its_end(void **state)
     FOR_EACH_BACKEND(on)
     {
         for (int count = 0; count < 4; count++) {
-            owned self = { .releases = 0 };
-            weir_group *group = open_loops(on);
-            weir_connection_pool_config config = { .client = config_of(&self, group) };
+            call self = { .releases = 0 };
+            open_call(&self, on, answering_peer);
+            weir_connection_pool_config config = { .client = self.config };
             weir_connection_pool *pool = NULL;
             weir_channel *channels[4];
-            peer to = answering_peer("127.0.0.1:0");
             config.acquire_timeout_ms = WEIR_OFF;
-            assert_int_equal(weir_connection_pool_new(&pool, &config, to.text, NULL), 0);
+            assert_int_equal(weir_connection_pool_new(&pool, &config, self.to.text, NULL), 0);
             for (int i = 0; i < count; i++)
                 channels[i] = borrow(pool);
             for (int i = 0; i < count; i++)
@@ -401,8 +396,7 @@ static void pool_releases_once_at_its_end(void **state)
             assert_int_equal(atomic_load(&self.releases), 0);
             weir_connection_pool_release(pool);
             expect_released(&self, count);
-            end_released(&self, group, count);
-            close_peer(&to);
+            end_call(&self, count);
         }
     }
 }
@@ -410,9 +404,9 @@ static void pool_releases_once_at_its_end(void **state)
 static void pool_that_is_not_made_releases_nothing(void **state)
 {
     (void)state;
-    owned self = { .releases = 0 };
-    weir_group *group = open_loops(&backends[0]);
-    weir_connection_pool_config config = { .client = config_of(&self, group), .max = -1 };
+    call self = { .releases = 0 };
+    open_call(&self, &backends[0], NULL);
+    weir_connection_pool_config config = { .client = self.config, .max = -1 };
     weir_connection_pool *pool = NULL;
     assert_int_equal(weir_connection_pool_new(&pool, &config, "127.0.0.1:9", NULL), -EINVAL);
     config.max = 1;
@@ -425,7 +419,7 @@ static void pool_that_is_not_made_releases_nothing(void **state)
         assert_int_equal(atomic_load(&self.releases), 0);
     }
     weir_connection_pool_release(pool);
-    end_released(&self, group, 0);
+    end_call(&self, 0);
 }
 
 int main(void)

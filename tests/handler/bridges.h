@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* What the tests of bridges share: a proxy between a client and a server that are plain sockets,
- * two channels that are bridged by hand, and streams that flow both ways. */
+ * and two channels that are bridged by hand. */
 #ifndef WEIR_TESTS_HANDLER_BRIDGES_H
 #define WEIR_TESTS_HANDLER_BRIDGES_H
 
-#include "transport/sockets.h"
+#include "transport/flows.h"
 
 #include "transport/socket.h"
 
@@ -82,157 +82,10 @@ static inline weir_loop *other_loop(const weir_loop *loop)
 
 /* Peers ---------------------------------------------------------------------------------------- */
 
-static inline void close_peer(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static inline void reset_peer(int *fd)
 {
     peer_reset(*fd);
     *fd = -1;
-}
-
-static inline void make_small(int fd)
-{
-    int size = 65536; /* less is more than TCP can do with, on a loopback device */
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
-}
-
-/* A truncated stream must not look like a complete one. Whatever came before is of no interest. */
-static inline void peer_expect_reset(int fd)
-{
-    char bytes[65536];
-    ssize_t code;
-    do {
-        peer_wait(fd, POLLIN);
-        code = recv(fd, bytes, sizeof bytes, 0);
-    } while (code > 0);
-    if (code == 0)
-        fail_msg("EOF in place of a reset");
-    assert_int_equal(errno, ECONNRESET);
-}
-
-/* EOF or a reset. */
-static inline void peer_expect_end(int fd)
-{
-    char bytes[65536];
-    ssize_t code;
-    do {
-        peer_wait(fd, POLLIN);
-        code = recv(fd, bytes, sizeof bytes, 0);
-    } while (code > 0);
-    assert_true(code == 0 || errno == ECONNRESET);
-}
-
-/* One direction of a stream, seen from one of its ends. */
-typedef struct flow {
-    int fd;
-    size_t to_send, sent, to_get, got;
-    bool ends; /* its output, behind the last byte */
-    bool has_shut, expects_eof, has_eof;
-} flow;
-
-static inline void flow_out(flow *self)
-{
-    uint8_t bytes[32768];
-    size_t part = self->to_send - self->sent;
-    if (part > sizeof bytes)
-        part = sizeof bytes;
-    fill_pattern(bytes, self->sent, part);
-    ssize_t code = send(self->fd, bytes, part, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (code < 0 && errno != EAGAIN)
-        fail_msg("send says %s, behind %zu bytes", strerror(errno), self->sent);
-    self->sent += code > 0 ? (size_t)code : 0;
-}
-
-static inline void flow_in(flow *self)
-{
-    uint8_t bytes[65536];
-    ssize_t code = recv(self->fd, bytes, sizeof bytes, MSG_DONTWAIT);
-    if (code < 0 && errno == EAGAIN)
-        return;
-    if (code == 0 && self->expects_eof && self->got == self->to_get) {
-        self->has_eof = true;
-        return;
-    }
-    if (code <= 0 || self->got + (size_t)code > self->to_get)
-        fail_msg("recv says %zd, errno %d, behind %zu of %zu bytes", code, errno, self->got,
-                 self->to_get);
-    assert_true(is_pattern(bytes, self->got, (size_t)code));
-    self->got += (size_t)code;
-}
-
-static inline short wish_of(const flow *self)
-{
-    bool is_reading = self->got < self->to_get || (self->expects_eof && !self->has_eof);
-    return (short)((self->sent < self->to_send ? POLLOUT : 0) | (is_reading ? POLLIN : 0));
-}
-
-static inline void flow_end(flow *self)
-{
-    if (!self->ends || self->has_shut || self->sent < self->to_send)
-        return;
-    assert_int_equal(shutdown(self->fd, SHUT_WR), 0);
-    self->has_shut = true;
-}
-
-/* Until each of them, two at most, has sent and got everything. */
-static inline void run_flows(flow *flows, size_t count)
-{
-    for (;;) {
-        struct pollfd entries[2];
-        bool is_flowing = false;
-        for (size_t i = 0; i < count; i++) {
-            flow_end(&flows[i]);
-            short wish = wish_of(&flows[i]);
-            entries[i] = (struct pollfd){ .fd = wish != 0 ? flows[i].fd : -1, .events = wish };
-            is_flowing = is_flowing || wish != 0;
-        }
-        if (!is_flowing)
-            return;
-        if (poll(entries, count, PATIENCE_MS) <= 0)
-            fail_msg("nothing moves: %zu of %zu sent, %zu of %zu received", flows[0].sent,
-                     flows[0].to_send, flows[0].got, flows[0].to_get);
-        for (size_t i = 0; i < count; i++) {
-            if (entries[i].revents & POLLOUT)
-                flow_out(&flows[i]);
-            if (entries[i].revents & (POLLIN | POLLHUP | POLLERR))
-                flow_in(&flows[i]);
-        }
-    }
-}
-
-/* The pattern goes from each of the two to the other. */
-static inline void pump(int left, int right, size_t there, size_t back)
-{
-    flow flows[] = {
-        { .fd = left, .to_send = there, .to_get = back },
-        { .fd = right, .to_send = back, .to_get = there },
-    };
-    run_flows(flows, 2);
-}
-
-/* The same, and the end of each direction follows its last byte at once. */
-static inline void pump_to_end(int left, int right, size_t there, size_t back)
-{
-    flow flows[] = {
-        { .fd = left, .to_send = there, .to_get = back, .ends = true, .expects_eof = true },
-        { .fd = right, .to_send = back, .to_get = there, .ends = true, .expects_eof = true },
-    };
-    run_flows(flows, 2);
-}
-
-/* Each ends its output, and sees the end of the other's. */
-static inline void end_streams(int left, int right)
-{
-    assert_int_equal(shutdown(left, SHUT_WR), 0);
-    peer_expect_eof(right);
-    assert_int_equal(shutdown(right, SHUT_WR), 0);
-    peer_expect_eof(left);
 }
 
 /* A resolver that answers when it is told to ----------------------------------------------------
@@ -485,14 +338,21 @@ static inline void expect_connected(proxy *self)
     peer_expect_text(self->client, "hi");
 }
 
+/* Connected, with small buffers. */
+static inline void open_small_proxy(proxy *self, int64_t relay_after_bytes)
+{
+    *self = (proxy){ .is_small = true, .config.relay_after_bytes = relay_after_bytes };
+    open_proxy(self);
+    expect_connected(self);
+}
+
 static inline void end_proxy_channel(_Atomic(weir_channel *) *at)
 {
     weir_channel *channel = atomic_exchange(at, NULL);
     if (channel == NULL)
         return;
     weir_channel_close(channel, NULL);
-    wait_for_close(channel);
-    weir_channel_release(channel);
+    release_when_closed(channel);
 }
 
 static inline void close_server(proxy *self)
@@ -524,13 +384,6 @@ static inline void end_proxy(proxy *self)
 static inline void end_both_directions(proxy *self)
 {
     end_streams(self->client, self->server);
-}
-
-static inline weir_channel_stats stats_of_channel(const weir_channel *channel)
-{
-    weir_channel_stats stats;
-    weir_channel_get_stats(channel, &stats);
-    return stats;
 }
 
 /* Sends until nothing goes any more, and the channel reads nothing more: how much that was. */
@@ -636,10 +489,8 @@ static inline void end_couple(couple *self)
 {
     weir_channel_close(self->front, NULL);
     weir_channel_close(self->back, NULL);
-    wait_for_close(self->front);
-    wait_for_close(self->back);
-    weir_channel_release(self->front);
-    weir_channel_release(self->back);
+    release_when_closed(self->front);
+    release_when_closed(self->back);
     close_peer(&self->client);
     close_peer(&self->server);
 }

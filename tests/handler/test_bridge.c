@@ -5,6 +5,29 @@
 #include <weir/fault.h>
 #include <weir/logging.h>
 
+/* One direction through a proxy: its peers, and its channels. */
+typedef struct direction {
+    int from, to;
+    weir_channel *reads, *writes;
+    size_t sent;
+} direction;
+
+static direction direction_of(proxy *self, bool is_back)
+{
+    if (is_back)
+        return (direction){ self->server, self->client, self->back, self->front, 0 };
+    return (direction){ self->client, self->server, self->front, self->back, 0 };
+}
+
+/* Connected; the peer that does not read has stopped the other one. */
+static direction open_stuck(proxy *self, int64_t relay_after_bytes, bool is_back)
+{
+    open_small_proxy(self, relay_after_bytes);
+    direction way = direction_of(self, is_back);
+    way.sent = send_until_stuck(way.from, 0, 64 * MIB, way.reads);
+    return way;
+}
+
 /* Bytes ------------------------------------------------------------------------------------------
  */
 
@@ -191,26 +214,25 @@ static void kernel_relays_from_the_limit_on(void **state)
         proxy self = { .config.relay_after_bytes = 1000 };
         open_proxy(&self);
         expect_connected(&self); /* two bytes back */
-        int from = is_back ? self.server : self.client, to = is_back ? self.client : self.server;
-        weir_channel *reads = atomic_load(is_back ? &self.back : &self.front);
+        direction way = direction_of(&self, is_back);
         size_t before = is_back ? 2 : 0;
-        peer_send_pattern(from, 0, 999 - before);
-        peer_expect_pattern(to, 0, 999 - before);
-        settle(executor_of(reads));
-        assert_false(is_relayed(reads));
-        peer_send_pattern(from, 999 - before, 1);
-        peer_expect_pattern(to, 999 - before, 1);
+        peer_send_pattern(way.from, 0, 999 - before);
+        peer_expect_pattern(way.to, 0, 999 - before);
+        settle(executor_of(way.reads));
+        assert_false(is_relayed(way.reads));
+        peer_send_pattern(way.from, 999 - before, 1);
+        peer_expect_pattern(way.to, 999 - before, 1);
         if (may_be_relayed())
-            WAIT_FOR(is_relayed(reads));
-        uint64_t messages = stats_of_channel(reads).messages_in;
+            WAIT_FOR(is_relayed(way.reads));
+        uint64_t messages = stats_of_channel(way.reads).messages_in;
         for (size_t at = 1000 - before; at < 3000; at += 100) {
-            peer_send_pattern(from, at, 100);
-            peer_expect_pattern(to, at, 100);
+            peer_send_pattern(way.from, at, 100);
+            peer_expect_pattern(way.to, at, 100);
         }
-        settle(executor_of(reads));
-        assert_int_equal(is_relayed(reads), may_be_relayed());
-        assert_true((stats_of_channel(reads).messages_in == messages) == may_be_relayed());
-        assert_false(is_relayed(atomic_load(is_back ? &self.front : &self.back)));
+        settle(executor_of(way.reads));
+        assert_int_equal(is_relayed(way.reads), may_be_relayed());
+        assert_true((stats_of_channel(way.reads).messages_in == messages) == may_be_relayed());
+        assert_false(is_relayed(way.writes));
         end_proxy(&self);
     }
 }
@@ -464,22 +486,17 @@ static void peer_that_does_not_read_stops_the_other(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(relay_limits); i++) {
         for (int is_back = 0; is_back < 2; is_back++) {
-            proxy self = { .is_small = true, .config.relay_after_bytes = relay_limits[i] };
-            open_proxy(&self);
-            expect_connected(&self);
-            int from = is_back ? self.server : self.client;
-            int to = is_back ? self.client : self.server;
-            weir_channel *reads = is_back ? self.back : self.front;
-            weir_channel *writes = is_back ? self.front : self.back;
-            size_t sent = send_until_stuck(from, 0, 64 * MIB, reads);
-            assert_true(sent < 64 * MIB);
-            expect_bounded(reads, writes);
-            pump(to, from, 3000, 0); /* the other direction goes on */
-            peer_expect_pattern(to, 0, sent);
-            peer_send_pattern(from, sent, 1000); /* and so does this one */
-            peer_expect_pattern(to, sent, 1000);
+            proxy self;
+            direction way = open_stuck(&self, relay_limits[i], is_back);
+            assert_true(way.sent < 64 * MIB);
+            expect_bounded(way.reads, way.writes);
+            pump(way.to, way.from, 3000, 0); /* the other direction goes on */
+            peer_expect_pattern(way.to, 0, way.sent);
+            peer_send_pattern(way.from, way.sent, 1000); /* and so does this one */
+            peer_expect_pattern(way.to, way.sent, 1000);
             end_both_directions(&self);
-            size_t there = is_back ? 3000 : sent + 1000, back = is_back ? sent + 1000 : 3000;
+            size_t there = is_back ? 3000 : way.sent + 1000;
+            size_t back = is_back ? way.sent + 1000 : 3000;
             expect_complete(&self.end, there, back + 2);
             end_proxy(&self);
         }
@@ -490,9 +507,8 @@ static void peers_that_do_not_read_stop_each_other(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(relay_limits); i++) {
-        proxy self = { .is_small = true, .config.relay_after_bytes = relay_limits[i] };
-        open_proxy(&self);
-        expect_connected(&self);
+        proxy self;
+        open_small_proxy(&self, relay_limits[i]);
         size_t there = send_until_stuck(self.client, 0, 64 * MIB, self.front);
         size_t back = send_until_stuck(self.server, 0, 64 * MIB, self.back);
         assert_true(there < 64 * MIB && back < 64 * MIB);
@@ -550,17 +566,16 @@ static void eof_of_one_direction_leaves_the_other_open(void **state)
             for (int stream = TCP; stream <= UNIX; stream += UNIX - TCP) {
                 proxy self = { .stream = stream, .config.relay_after_bytes = relay_limits[i] };
                 open_proxy(&self);
-                int first = is_back ? self.server : self.client;
-                int other = is_back ? self.client : self.server;
-                peer_send_pattern(first, 0, 100);
-                shutdown(first, SHUT_WR);
-                peer_expect_pattern(other, 0, 100);
-                peer_expect_eof(other);
-                pump(other, first, 2 * MIB, 0);
+                direction way = direction_of(&self, is_back);
+                peer_send_pattern(way.from, 0, 100);
+                shutdown(way.from, SHUT_WR);
+                peer_expect_pattern(way.to, 0, 100);
+                peer_expect_eof(way.to);
+                pump(way.to, way.from, 2 * MIB, 0);
                 assert_true(weir_channel_is_open(self.front) && weir_channel_is_open(self.back));
                 assert_int_equal(atomic_load(&self.end.ends), 0);
-                shutdown(other, SHUT_WR);
-                peer_expect_eof(first);
+                shutdown(way.to, SHUT_WR);
+                peer_expect_eof(way.from);
                 expect_complete(&self.end, is_back ? 2 * MIB : 100, is_back ? 100 : 2 * MIB);
                 end_proxy(&self);
             }
@@ -592,10 +607,8 @@ static void eof_comes_behind_all_bytes(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(relay_limits); i++) {
-        proxy self = { .is_small = true, .config.relay_after_bytes = relay_limits[i] };
-        open_proxy(&self);
-        expect_connected(&self);
-        size_t sent = send_until_stuck(self.client, 0, 64 * MIB, self.front);
+        proxy self;
+        size_t sent = open_stuck(&self, relay_limits[i], false).sent;
         shutdown(self.client, SHUT_WR);
         peer_expect_pattern(self.server, 0, sent);
         peer_expect_eof(self.server);
@@ -615,19 +628,14 @@ static void slow_peer_gets_everything_when_both_have_ended(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(relay_limits); i++) {
         for (int is_back = 0; is_back < 2; is_back++) {
-            proxy self = { .is_small = true, .config.relay_after_bytes = relay_limits[i] };
-            open_proxy(&self);
-            expect_connected(&self);
-            int slow = is_back ? self.client : self.server;
-            int quick = is_back ? self.server : self.client;
-            weir_channel *reads = is_back ? self.back : self.front;
-            size_t sent = send_until_stuck(quick, 0, 64 * MIB, reads);
-            shutdown(slow, SHUT_WR);
-            peer_expect_eof(quick);
-            shutdown(quick, SHUT_WR);
-            peer_expect_pattern(slow, 0, sent);
-            peer_expect_eof(slow);
-            expect_complete(&self.end, is_back ? 0 : sent, is_back ? sent + 2 : 2);
+            proxy self;
+            direction way = open_stuck(&self, relay_limits[i], is_back);
+            shutdown(way.to, SHUT_WR);
+            peer_expect_eof(way.from);
+            shutdown(way.from, SHUT_WR);
+            peer_expect_pattern(way.to, 0, way.sent);
+            peer_expect_eof(way.to);
+            expect_complete(&self.end, is_back ? 0 : way.sent, is_back ? way.sent + 2 : 2);
             end_proxy(&self);
         }
     }

@@ -42,9 +42,8 @@ static void reset_of_a_receiver_that_is_full_resets_the_sender(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(relay_limits); i++) {
-        proxy self = { .is_small = true, .config.relay_after_bytes = relay_limits[i] };
-        open_proxy(&self);
-        expect_connected(&self);
+        proxy self;
+        open_small_proxy(&self, relay_limits[i]);
         send_until_stuck(self.client, 0, 64 * MIB, self.front);
         reset_peer(&self.server);
         peer_expect_reset(self.client);

@@ -7,34 +7,6 @@
 
 enum { TLS_FRONT = 1, TLS_BACK = 2, TLS_BOTH = 3 };
 
-/* A proxy, with contexts for the sides that have TLS. */
-typedef struct tls_proxy {
-    proxy proxy;
-    int sides;
-    weir_tls front, back;
-} tls_proxy;
-
-static tls_proxy *tls_of(proxy *self)
-{
-    return WEIR_CONTAINER(self, tls_proxy, proxy);
-}
-
-static int add_tls(weir_channel *channel, const weir_tls *tls)
-{
-    return weir_pipeline_add_last(weir_channel_pipeline(channel), "tls", &weir_tls_handler,
-                                  (void *)(uintptr_t)tls);
-}
-
-static int add_front_tls(proxy *self, weir_channel *front)
-{
-    return tls_of(self)->sides & TLS_FRONT ? add_tls(front, &tls_of(self)->front) : 0;
-}
-
-static int add_back_tls(proxy *self, weir_channel *back)
-{
-    return tls_of(self)->sides & TLS_BACK ? add_tls(back, &tls_of(self)->back) : 0;
-}
-
 /* Peers that are OpenSSL's, or plain -------------------------------------------------------------
  */
 
@@ -138,6 +110,15 @@ static void end_output(talker *self)
     shutdown(self->fd, SHUT_WR);
 }
 
+/* `length` bytes in one direction, and EOF. */
+static void pass_stream(talker *from, talker *to, size_t length)
+{
+    say_pattern(from, 0, length);
+    end_output(from);
+    hear_pattern(to, 0, length);
+    hear_eof(to);
+}
+
 static void close_talker(talker *self)
 {
     SSL_free(self->ssl);
@@ -146,6 +127,35 @@ static void close_talker(talker *self)
 
 /* Proxies ----------------------------------------------------------------------------------------
  */
+
+/* A proxy between two peers, with contexts for the sides that have TLS. */
+typedef struct tls_proxy {
+    proxy proxy;
+    int sides;
+    weir_tls front, back;
+    talker left, right;
+} tls_proxy;
+
+static tls_proxy *tls_of(proxy *self)
+{
+    return WEIR_CONTAINER(self, tls_proxy, proxy);
+}
+
+static int add_tls(weir_channel *channel, const weir_tls *tls)
+{
+    return weir_pipeline_add_last(weir_channel_pipeline(channel), "tls", &weir_tls_handler,
+                                  (void *)(uintptr_t)tls);
+}
+
+static int add_front_tls(proxy *self, weir_channel *front)
+{
+    return tls_of(self)->sides & TLS_FRONT ? add_tls(front, &tls_of(self)->front) : 0;
+}
+
+static int add_back_tls(proxy *self, weir_channel *back)
+{
+    return tls_of(self)->sides & TLS_BACK ? add_tls(back, &tls_of(self)->back) : 0;
+}
 
 static void prepare(tls_proxy *self, int sides)
 {
@@ -158,23 +168,40 @@ static void prepare(tls_proxy *self, int sides)
     self->proxy.config.relay_after_bytes = 1;
 }
 
-/* Connected; handshakes of both are done one after another. */
-static void open_tls(tls_proxy *self, talker *left, talker *right)
+static void open_left(tls_proxy *self)
 {
-    open_proxy(&self->proxy);
-    open_talker(left, self->proxy.client, self->sides & TLS_FRONT, false);
-    open_talker(right, self->proxy.server, self->sides & TLS_BACK, true);
-    shake(left);
-    shake(right);
+    open_talker(&self->left, self->proxy.client, self->sides & TLS_FRONT, false);
 }
 
-static void end_tls(tls_proxy *self, talker *left, talker *right)
+static void open_right(tls_proxy *self)
 {
-    close_talker(left);
-    close_talker(right);
+    open_talker(&self->right, self->proxy.server, self->sides & TLS_BACK, true);
+}
+
+/* Connected; handshakes of both are done one after another. */
+static void open_tls(tls_proxy *self, int sides)
+{
+    prepare(self, sides);
+    open_proxy(&self->proxy);
+    open_left(self);
+    open_right(self);
+    shake(&self->left);
+    shake(&self->right);
+}
+
+static void end_tls(tls_proxy *self)
+{
+    close_talker(&self->left);
+    close_talker(&self->right);
     end_proxy(&self->proxy);
     weir_tls_context_release(self->front.context);
     weir_tls_context_release(self->back.context);
+}
+
+/* The peer of the back channel, or of the front channel. */
+static talker *peer_of(tls_proxy *self, bool is_back)
+{
+    return is_back ? &self->right : &self->left;
 }
 
 #define FOR_EACH_SIDES(sides) for (int sides = TLS_FRONT; (sides) <= TLS_BOTH; (sides)++)
@@ -182,27 +209,30 @@ static void end_tls(tls_proxy *self, talker *left, talker *right)
 /* Passing on -------------------------------------------------------------------------------------
  */
 
+/* 5000 bytes in each direction, from that place of the pattern on. */
+static void exchange(tls_proxy *self, size_t at)
+{
+    say_pattern(&self->left, at, 5000);
+    hear_pattern(&self->right, at, 5000);
+    say_pattern(&self->right, at, 5000);
+    hear_pattern(&self->left, at, 5000);
+}
+
 static void bytes_arrive_in_both_directions(void **state)
 {
     (void)state;
     FOR_EACH_SIDES(sides)
     {
         tls_proxy self;
-        talker left, right;
-        prepare(&self, sides);
-        open_tls(&self, &left, &right);
-        for (size_t at = 0; at < 40 * 5000; at += 5000) {
-            say_pattern(&left, at, 5000);
-            hear_pattern(&right, at, 5000);
-            say_pattern(&right, at, 5000);
-            hear_pattern(&left, at, 5000);
-        }
-        end_output(&left);
-        hear_eof(&right);
-        end_output(&right);
-        hear_eof(&left);
+        open_tls(&self, sides);
+        for (size_t at = 0; at < 40 * 5000; at += 5000)
+            exchange(&self, at);
+        end_output(&self.left);
+        hear_eof(&self.right);
+        end_output(&self.right);
+        hear_eof(&self.left);
         expect_complete(&self.proxy.end, 200000, 200000);
-        end_tls(&self, &left, &right);
+        end_tls(&self);
     }
 }
 
@@ -213,16 +243,11 @@ static void kernel_never_relays(void **state)
     FOR_EACH_SIDES(sides)
     {
         tls_proxy self;
-        talker left, right;
-        prepare(&self, sides);
-        open_tls(&self, &left, &right);
-        say_pattern(&left, 0, 5000);
-        hear_pattern(&right, 0, 5000);
-        say_pattern(&right, 0, 5000);
-        hear_pattern(&left, 0, 5000);
+        open_tls(&self, sides);
+        exchange(&self, 0);
         assert_false(is_relayed(self.proxy.front));
         assert_false(is_relayed(self.proxy.back));
-        end_tls(&self, &left, &right);
+        end_tls(&self);
     }
 }
 
@@ -233,26 +258,22 @@ static void early_bytes_are_encrypted_for_the_upstream(void **state)
     FOR_EACH_SIDES(sides)
     {
         tls_proxy self;
-        talker left, right;
         prepare(&self, sides);
         self.proxy.is_late = true;
         open_proxy(&self.proxy);
-        open_talker(&left, self.proxy.client, sides & TLS_FRONT, false);
-        shake(&left);
-        say_pattern(&left, 0, 30000);
-        end_output(&left);
+        open_left(&self);
+        shake(&self.left);
+        say_pattern(&self.left, 0, 30000);
+        end_output(&self.left);
         WAIT_FOR(weir_channel_is_input_closed(self.proxy.front));
         answer_upstream(&self.proxy);
-        open_talker(&right, self.proxy.server, sides & TLS_BACK, true);
-        shake(&right);
-        hear_pattern(&right, 0, 30000);
-        hear_eof(&right);
-        say_pattern(&right, 0, 20000);
-        end_output(&right);
-        hear_pattern(&left, 0, 20000);
-        hear_eof(&left);
+        open_right(&self);
+        shake(&self.right);
+        hear_pattern(&self.right, 0, 30000);
+        hear_eof(&self.right);
+        pass_stream(&self.right, &self.left, 20000);
         expect_complete(&self.proxy.end, 30000, 20000);
-        end_tls(&self, &left, &right);
+        end_tls(&self);
     }
 }
 
@@ -266,21 +287,16 @@ static void close_notify_leaves_the_other_direction_open(void **state)
     {
         for (int is_back = 0; is_back < 2; is_back++) {
             tls_proxy self;
-            talker left, right;
-            prepare(&self, sides);
-            open_tls(&self, &left, &right);
-            talker *ends = is_back ? &right : &left, *goes_on = is_back ? &left : &right;
-            say_pattern(ends, 0, 1000);
-            end_output(ends);
-            hear_pattern(goes_on, 0, 1000);
-            hear_eof(goes_on);
+            open_tls(&self, sides);
+            talker *ends = peer_of(&self, is_back), *goes_on = peer_of(&self, !is_back);
+            pass_stream(ends, goes_on, 1000);
             say_pattern(goes_on, 0, 300000);
             hear_pattern(ends, 0, 300000);
             assert_int_equal(atomic_load(&self.proxy.end.ends), 0);
             end_output(goes_on);
             hear_eof(ends);
             expect_complete(&self.proxy.end, is_back ? 300000 : 1000, is_back ? 1000 : 300000);
-            end_tls(&self, &left, &right);
+            end_tls(&self);
         }
     }
 }
@@ -293,18 +309,16 @@ static void truncated_stream_resets_the_other(void **state)
     {
         for (int is_back = 0; is_back < 2; is_back++) {
             tls_proxy self;
-            talker left, right;
             if ((sides & (is_back ? TLS_BACK : TLS_FRONT)) == 0)
                 continue;
-            prepare(&self, sides);
-            open_tls(&self, &left, &right);
-            talker *ends = is_back ? &right : &left, *other = is_back ? &left : &right;
+            open_tls(&self, sides);
+            talker *ends = peer_of(&self, is_back), *other = peer_of(&self, !is_back);
             say_pattern(ends, 0, 1000);
             hear_pattern(other, 0, 1000);
             shutdown(ends->fd, SHUT_WR);
             peer_expect_reset(other->fd);
             expect_failed(&self.proxy.end, WEIR_ETLS_TRUNCATED);
-            end_tls(&self, &left, &right);
+            end_tls(&self);
         }
     }
 }
@@ -322,8 +336,7 @@ static void handshake_that_fails_resets_the_other(void **state)
         peer_send(wrong, "this is no handshake at all", 27);
         peer_expect_reset(other);
         expect_broken(&self.proxy.end);
-        talker none = { .fd = -1 };
-        end_tls(&self, &none, &none);
+        end_tls(&self);
     }
 }
 

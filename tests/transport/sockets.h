@@ -258,6 +258,12 @@ static inline void wait_for_close(weir_channel *channel)
     WAIT_FOR(weir_channel_get_state(channel) == WEIR_CHANNEL_UNREGISTERED);
 }
 
+static inline void release_when_closed(weir_channel *channel)
+{
+    wait_for_close(channel);
+    weir_channel_release(channel);
+}
+
 /* Records -------------------------------------------------------------------------------------- */
 
 /* What a channel's handler saw. */
@@ -424,6 +430,16 @@ static inline void add_record(weir_channel *channel, record *self)
         weir_pipeline_add_last(weir_channel_pipeline(channel), "recorder", &recorder, self), 0);
 }
 
+/* So many events of each kind, and no error. */
+static inline void expect_end_events(const record *self, unsigned inactives, unsigned unregistereds)
+{
+    assert_int_equal(atomic_load(&self->inactives), inactives);
+    assert_int_equal(atomic_load(&self->unregistereds), unregistereds);
+    if (atomic_load(&self->errors) > 0)
+        print_error("%s\n", self->story);
+    assert_int_equal(atomic_load(&self->errors), 0);
+}
+
 /* Addresses ------------------------------------------------------------------------------------ */
 
 static inline weir_address address_of(const char *text)
@@ -573,6 +589,46 @@ static inline void peer_expect_eof(int fd)
     ssize_t code = recv(fd, &byte, 1, 0);
     if (code != 0)
         fail_msg("recv says %d, errno %d, in place of the end", (int)code, errno);
+}
+
+/* Receives up to EOF or an error: 0 or a negative code, after `length` bytes. */
+static inline int peer_receive_all(int fd, size_t *length)
+{
+    char bytes[65536];
+    ssize_t code;
+    *length = 0;
+    do {
+        peer_wait(fd, POLLIN);
+        code = recv(fd, bytes, sizeof bytes, 0);
+        *length += code > 0 ? (size_t)code : 0;
+    } while (code > 0);
+    return code == 0 ? 0 : -errno;
+}
+
+/* Returns the number of bytes before EOF. */
+static inline size_t peer_receive_to_eof(int fd)
+{
+    size_t length;
+    assert_int_equal(peer_receive_all(fd, &length), 0);
+    return length;
+}
+
+/* Bytes may precede the reset: it must not look like EOF after a complete stream. */
+static inline void peer_expect_reset(int fd)
+{
+    size_t length;
+    int code = peer_receive_all(fd, &length);
+    if (code == 0)
+        fail_msg("EOF after %zu bytes in place of a reset", length);
+    assert_int_equal(code, -ECONNRESET);
+}
+
+/* EOF or a reset, after any bytes. */
+static inline void peer_expect_end(int fd)
+{
+    size_t length;
+    int code = peer_receive_all(fd, &length);
+    assert_true(code == 0 || code == -ECONNRESET);
 }
 
 /* The connection is over, in good order or not. */
@@ -742,15 +798,21 @@ static inline void acceptor_on_read(weir_ctx *ctx, weir_msg *msg)
 
 static const weir_handler_type acceptor = { .name = "acceptor", .on_read = acceptor_on_read };
 
-static inline void new_server(server *self, int stream)
+static inline void new_server_at(server *self, const weir_address *address)
 {
-    self->address = any_address(stream);
+    self->address = *address;
     self->records = calloc(MOST_CHILDREN, sizeof *self->records);
     assert_non_null(self->records);
     self->listener = new_channel(WEIR_SOCKET_LISTENER, &self->address);
     weir_pipeline *pipeline = weir_channel_pipeline(self->listener);
     assert_int_equal(weir_pipeline_add_last(pipeline, "acceptor", &acceptor, self), 0);
     add_record(self->listener, &self->record);
+}
+
+static inline void new_server(server *self, int stream)
+{
+    weir_address address = any_address(stream);
+    new_server_at(self, &address);
 }
 
 static inline void start_server(server *self)
@@ -782,10 +844,8 @@ static inline void end_server(server *self)
     unsigned count = atomic_load(&self->count);
     for (unsigned i = 0; i < count; i++)
         weir_channel_close(self->children[i], NULL);
-    for (unsigned i = 0; i < count; i++) {
-        wait_for_close(self->children[i]);
-        weir_channel_release(self->children[i]);
-    }
+    for (unsigned i = 0; i < count; i++)
+        release_when_closed(self->children[i]);
     free(self->records);
     free(self);
 }

@@ -25,21 +25,6 @@ static void fill_up(weir_channel *channel)
     settle_calls(channel);
 }
 
-/* Until the end: how many bytes. */
-static size_t take_all(int fd)
-{
-    static char bytes[65536];
-    size_t total = 0;
-    ssize_t code;
-    do {
-        peer_wait(fd, POLLIN);
-        code = recv(fd, bytes, sizeof bytes, 0);
-        total += code > 0 ? (size_t)code : 0;
-    } while (code > 0);
-    assert_int_equal(code, 0);
-    return total;
-}
-
 static weir_channel *full_channel(record *seen, int seconds, int *peer)
 {
     weir_channel *channel = pair_with(TCP, seen, peer);
@@ -76,10 +61,13 @@ static int64_t now_ms(void)
     return weir_clock_now_ns(weir_clock_monotonic()) / 1000000;
 }
 
-static void end_closed(weir_channel *channel)
+/* Closes it; it waits for the peer. */
+static weir_promise *close_lingering(weir_channel *channel)
 {
-    wait_for_close(channel);
-    weir_channel_release(channel);
+    weir_promise *promise = promise_of(channel);
+    weir_channel_close(channel, promise);
+    assert_lingers(channel, TCP_FIN_WAIT1);
+    return promise;
 }
 
 static void closing_one_channel_does_not_stop_the_others(void **state)
@@ -96,7 +84,7 @@ static void closing_one_channel_does_not_stop_the_others(void **state)
     peer_expect_text(peer, "x");
     assert_lingers(slow, TCP_FIN_WAIT1);
     close(lazy); /* with bytes in it: that is a reset, and the end of the waiting */
-    end_closed(slow);
+    release_when_closed(slow);
     assert_int_equal(atomic_load(&lost.inactives), 1);
     end_channel(quick);
     close(peer);
@@ -122,11 +110,11 @@ static void it_is_closed_when_the_peer_has_everything(void **state)
     weir_channel_write_and_flush(channel, text_msg("later"), late);
     assert_int_equal(outcome(late), WEIR_ECLOSED);
     weir_channel_close(channel, again);
-    assert_true(take_all(peer) > 0);
+    assert_true(peer_receive_to_eof(peer) > 0);
     assert_int_equal(outcome(promise), 0);
     assert_int_equal(outcome(again), 0);
     assert_int_equal(weir_channel_descriptor(channel), -EBADF);
-    end_closed(channel);
+    release_when_closed(channel);
     assert_int_equal(atomic_load(&seen.inactives), 1);
     assert_int_equal(atomic_load(&seen.unregistereds), 1);
     close(peer);
@@ -156,8 +144,8 @@ static void it_waits_when_the_peer_has_ended_too(void **state)
         if (i != 0)
             shutdown(peer, SHUT_WR);
         assert_lingers(channel, i == 0 ? TCP_LAST_ACK : TCP_CLOSING);
-        assert_true(take_all(peer) > 0);
-        end_closed(channel);
+        assert_true(peer_receive_to_eof(peer) > 0);
+        release_when_closed(channel);
         close(peer);
     }
 }
@@ -170,7 +158,7 @@ static void without_bytes_it_takes_no_time(void **state)
     set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
     assert_int_equal(close_it(channel), 0);
     peer_expect_eof(peer);
-    end_closed(channel);
+    release_when_closed(channel);
     close(peer);
 }
 
@@ -185,7 +173,7 @@ static void with_zero_it_resets_at_once(void **state)
     assert_int_equal(close_it(channel), 0);
     assert_int_equal(recv(peer, &byte, 1, 0), -1);
     assert_int_equal(errno, ECONNRESET);
-    end_closed(channel);
+    release_when_closed(channel);
     close(peer);
 }
 
@@ -197,8 +185,8 @@ static void unix_sockets_have_nothing_to_wait_for(void **state)
     set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
     fill_up(channel);
     assert_int_equal(close_it(channel), 0);
-    assert_true(take_all(peer) > 0);
-    end_closed(channel);
+    assert_true(peer_receive_to_eof(peer) > 0);
+    release_when_closed(channel);
     close(peer);
 }
 
@@ -209,21 +197,8 @@ static void it_can_be_taken_back(void **state)
     weir_channel *channel = full_channel(NULL, FOR_EVER_S, &peer);
     set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, -1);
     assert_int_equal(close_it(channel), 0); /* and the kernel goes on by itself */
-    end_closed(channel);
+    release_when_closed(channel);
     close(peer);
-}
-
-/* Bytes that the peer has not read yet do not hide the reset. */
-static void expect_reset(int fd)
-{
-    static char bytes[65536];
-    ssize_t code;
-    do {
-        peer_wait(fd, POLLIN);
-        code = recv(fd, bytes, sizeof bytes, 0);
-    } while (code > 0);
-    assert_int_equal(code, -1);
-    assert_int_equal(errno, ECONNRESET);
 }
 
 static void reset_ends_a_close_that_waits(void **state)
@@ -232,13 +207,11 @@ static void reset_ends_a_close_that_waits(void **state)
     record seen = { 0 };
     int peer;
     weir_channel *channel = full_channel(&seen, FOR_EVER_S, &peer);
-    weir_promise *promise = promise_of(channel);
-    weir_channel_close(channel, promise);
-    assert_lingers(channel, TCP_FIN_WAIT1);
+    weir_promise *promise = close_lingering(channel);
     weir_channel_reset(channel);
     assert_int_equal(outcome(promise), 0);
-    expect_reset(peer);
-    end_closed(channel);
+    peer_expect_reset(peer);
+    release_when_closed(channel);
     assert_int_equal(atomic_load(&seen.inactives), 1);
     close(peer);
 }
@@ -257,8 +230,8 @@ static void reset_right_after_close_does_not_wait(void **state)
     int peer;
     weir_channel *channel = full_channel(NULL, FOR_EVER_S, &peer);
     call_on(executor_of(channel), close_and_reset, channel);
-    expect_reset(peer);
-    end_closed(channel);
+    peer_expect_reset(peer);
+    release_when_closed(channel);
     close(peer);
 }
 
@@ -292,7 +265,7 @@ static void reset_after_the_close_sets_no_socket_option(void **state)
     weir_channel *channel = pair_with(TCP, &seen, &peer);
     weir_fault_set(count_setsockopt, &options);
     assert_int_equal(close_it(channel), 0);
-    end_closed(channel);
+    release_when_closed(channel);
     weir_fault_set(NULL, NULL);
     assert_int_equal(atomic_load(&seen.inactives), 1);
     assert_int_equal(atomic_load(&seen.unregistereds), 1);
@@ -319,9 +292,7 @@ static void children_linger_as_their_listener(void **state)
         weir_channel *child = self->children[0];
         WAIT_FOR(weir_channel_is_active(child));
         fill_up(child);
-        weir_promise *promise = promise_of(child);
-        weir_channel_close(child, promise);
-        assert_lingers(child, TCP_FIN_WAIT1);
+        weir_promise *promise = close_lingering(child);
         close(peer);
         assert_int_equal(outcome(promise), 0);
         end_server(self);
@@ -348,13 +319,11 @@ static void adopted_ones_do_as_they_did_before(void **state)
     int peer;
     weir_channel *channel = adopt(WEIR_SOCKET_STREAM, full_descriptor(&peer));
     assert_int_equal(register_it(channel), 0);
-    weir_promise *promise = promise_of(channel);
-    weir_channel_close(channel, promise);
-    assert_lingers(channel, TCP_FIN_WAIT1);
+    weir_promise *promise = close_lingering(channel);
     assert_false(weir_future_is_done(weir_promise_future(promise)));
-    assert_true(take_all(peer) > 0);
+    assert_true(peer_receive_to_eof(peer) > 0);
     assert_int_equal(outcome(promise), 0);
-    end_closed(channel);
+    release_when_closed(channel);
     close(peer);
 }
 
@@ -369,8 +338,8 @@ static void on_no_loop_it_is_closed_at_once(void **state)
     weir_channel_close(closed, NULL);
     assert_true(is_closed(closed));
     weir_channel_release(closed);
-    assert_true(take_all(first) > 0);
-    assert_true(take_all(second) > 0);
+    assert_true(peer_receive_to_eof(first) > 0);
+    assert_true(peer_receive_to_eof(second) > 0);
     close(first);
     close(second);
 }
@@ -403,8 +372,8 @@ static void the_end_of_a_relay_is_not_that_of_the_closing(void **state)
     weir_channel_close(to, NULL);
     assert_int_equal(outcome(call.promise), WEIR_ECLOSED);
     assert_lingers(to, TCP_FIN_WAIT1);
-    assert_true(take_all(sink) > 0);
-    end_closed(to);
+    assert_true(peer_receive_to_eof(sink) > 0);
+    release_when_closed(to);
     end_channel(from);
     close(source);
     close(sink);
@@ -427,17 +396,17 @@ static void each_has_its_own_time(void **state)
     for (int i = 0; i < MANY; i++)
         weir_channel_close(channels[i], NULL);
     for (int i = 0; i < MANY; i += 2)
-        end_closed(channels[i]);
+        release_when_closed(channels[i]);
     assert_in_range(now_ms() - begin_ms, 500, 5000);
     for (int i = 1; i < MANY; i += 2)
         assert_lingers(channels[i], TCP_FIN_WAIT1);
     for (int i = 1; i < MANY; i += 2) {
-        assert_true(take_all(peers[i]) > 0);
-        end_closed(channels[i]);
+        assert_true(peer_receive_to_eof(peers[i]) > 0);
+        release_when_closed(channels[i]);
     }
     for (int i = 0; i < MANY; i++) {
         if (i % 2 == 0)
-            assert_true(take_all(peers[i]) > 0); /* the kernel goes on by itself */
+            assert_true(peer_receive_to_eof(peers[i]) > 0); /* the kernel goes on by itself */
         close(peers[i]);
     }
 }
@@ -454,7 +423,7 @@ static void names_are_looked_up_meanwhile(void **state)
     assert_int_equal(outcome(promise), 0);
     assert_lingers(channel, TCP_FIN_WAIT1);
     close(peer);
-    end_closed(channel);
+    release_when_closed(channel);
 }
 
 /* When it cannot be known what the peer has, nobody waits. */
@@ -468,8 +437,8 @@ static void without_an_answer_nobody_waits(void **state)
         harness_fail_nth(calls[i], 1, -EIO);
         assert_int_equal(close_it(channel), 0);
         assert_int_equal(harness_fail_end(), 1);
-        end_closed(channel);
-        assert_true(take_all(peer) > 0);
+        release_when_closed(channel);
+        assert_true(peer_receive_to_eof(peer) > 0);
         close(peer);
     }
 }
@@ -513,8 +482,8 @@ static void the_option_needs_memory_and_closing_does_not(void **state)
     weir_channel_close(channel, NULL); /* the loop had no timer before: it cannot have one now */
     assert_int_equal(weir_future_wait(closed, WEIR_MS(PATIENCE_MS)), 0);
     weir_fault_set(NULL, NULL);
-    end_closed(channel);
-    assert_true(take_all(other) > 0);
+    release_when_closed(channel);
+    assert_true(peer_receive_to_eof(other) > 0);
     close(other);
 }
 
@@ -536,7 +505,7 @@ static void a_group_that_ends_does_not_wait(void **state)
         assert_true(is_closed(channels[i]));
         assert_int_equal(atomic_load(&seen[i].inactives), 1);
         weir_channel_release(channels[i]);
-        assert_true(take_all(peers[i]) > 0); /* the kernel goes on by itself */
+        assert_true(peer_receive_to_eof(peers[i]) > 0); /* the kernel goes on by itself */
         close(peers[i]);
     }
 }
@@ -562,7 +531,7 @@ static void no_step_waits(void **state)
         if (i == 100) {
             assert_int_equal(tcp_state(channel), TCP_FIN_WAIT1);
             assert_int_equal(weir_channel_get_state(channel), WEIR_CHANNEL_CLOSING);
-            assert_true(take_all(peer) > 0);
+            assert_true(peer_receive_to_eof(peer) > 0);
         }
     }
     assert_in_range(longest_ms, 0, FOR_EVER_S * 1000 / 20);

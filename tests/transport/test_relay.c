@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Relaying in the kernel: what is refused, what goes through, and all the ways it may end. */
+#include "transport/flows.h"
 #include "transport/nth_fault.h"
-#include "transport/sockets.h"
 
 #include "io/readiness.h"
 #include "transport/socket.h"
@@ -143,13 +143,6 @@ static void start_proxy(proxy *self)
     call_on(executor_of(self->left), run_begin_both, self);
 }
 
-static void close_peer(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void end_proxy(proxy *self)
 {
     weir_channel_close(self->left, NULL);
@@ -166,93 +159,12 @@ static void end_proxy(proxy *self)
     close_peer(&self->server);
 }
 
-static weir_channel_stats stats_of_channel(const weir_channel *channel)
-{
-    weir_channel_stats stats;
-    weir_channel_get_stats(channel, &stats);
-    return stats;
-}
-
 static size_t count_fds(void)
 {
     return count_entries("/proc/self/fd");
 }
 
-/* Bytes through both ways at once -------------------------------------------------------------- */
-
-typedef struct flow {
-    int fd;
-    size_t to_send, sent, to_get, got;
-} flow;
-
-static void flow_out(flow *self)
-{
-    uint8_t bytes[32768];
-    size_t part = self->to_send - self->sent;
-    if (part > sizeof bytes)
-        part = sizeof bytes;
-    fill_pattern(bytes, self->sent, part);
-    ssize_t code = send(self->fd, bytes, part, MSG_DONTWAIT | MSG_NOSIGNAL);
-    assert_true(code > 0 || errno == EAGAIN);
-    self->sent += code > 0 ? (size_t)code : 0;
-}
-
-static void flow_in(flow *self)
-{
-    uint8_t bytes[65536];
-    ssize_t code = recv(self->fd, bytes, sizeof bytes, MSG_DONTWAIT);
-    if (code < 0 && errno == EAGAIN)
-        return;
-    if (code <= 0 || self->got + (size_t)code > self->to_get)
-        fail_msg("recv says %zd, errno %d, behind %zu bytes", code, errno, self->got);
-    assert_true(is_pattern(bytes, self->got, (size_t)code));
-    self->got += (size_t)code;
-}
-
-static bool is_flowing(const flow *self)
-{
-    return self->sent < self->to_send || self->got < self->to_get;
-}
-
-static short wish_of(const flow *self)
-{
-    return (short)((self->sent < self->to_send ? POLLOUT : 0) |
-                   (self->got < self->to_get ? POLLIN : 0));
-}
-
-/* The pattern goes from each of the two to the other. */
-static void pump(int client, int other, size_t there, size_t back)
-{
-    flow flows[] = {
-        { .fd = client, .to_send = there, .to_get = back },
-        { .fd = other, .to_send = back, .to_get = there },
-    };
-    while (is_flowing(&flows[0]) || is_flowing(&flows[1])) {
-        struct pollfd entries[COUNT_OF(flows)];
-        for (size_t i = 0; i < COUNT_OF(flows); i++) {
-            short wish = wish_of(&flows[i]);
-            entries[i] = (struct pollfd){ .fd = wish != 0 ? flows[i].fd : -1, .events = wish };
-        }
-        if (poll(entries, COUNT_OF(entries), PATIENCE_MS) <= 0)
-            fail_msg("nothing moves: %zu of %zu there, %zu of %zu back", flows[1].got, there,
-                     flows[0].got, back);
-        for (size_t i = 0; i < COUNT_OF(flows); i++) {
-            if (entries[i].revents & POLLOUT)
-                flow_out(&flows[i]);
-            if (entries[i].revents & (POLLIN | POLLHUP | POLLERR))
-                flow_in(&flows[i]);
-        }
-    }
-}
-
 /* Full pipes ----------------------------------------------------------------------------------- */
-
-static void make_small(int fd)
-{
-    int size = 65536; /* less is more than TCP can do with, on a loopback device */
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
-}
 
 typedef struct glance {
     weir_socket *socket;

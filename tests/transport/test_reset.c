@@ -7,82 +7,80 @@
 #define FOR_EVER_S 300 /* longer than any of these may take */
 #define PENDING_BYTES (8 * MIB)
 
-/* Peers ------------------------------------------------------------------------------------------
+/* Connections ------------------------------------------------------------------------------------
  */
 
-/* What recv says after the last byte: 0, or a negative code. */
-static int end_of_stream(int fd, size_t *length)
+/* A channel and its peer. */
+typedef struct connection {
+    int stream;
+    bool is_full; /* the kernel takes no more */
+    record seen;
+    weir_channel *channel;
+    int peer;
+    weir_promise *written; /* of a pending write, or NULL */
+} connection;
+
+static void open_half(connection *self)
 {
-    static char bytes[65536];
-    ssize_t code;
-    *length = 0;
-    do {
-        peer_wait(fd, POLLIN);
-        code = recv(fd, bytes, sizeof bytes, 0);
-        *length += code > 0 ? (size_t)code : 0;
-    } while (code > 0);
-    return code == 0 ? 0 : -errno;
+    self->channel = half_pair(self->stream, &self->seen, &self->peer);
 }
 
-static void expect_reset(int fd)
+static void write_much(connection *self)
 {
-    size_t length;
-    assert_int_equal(end_of_stream(fd, &length), -ECONNRESET);
-    close(fd);
+    self->written = promise_of(self->channel);
+    weir_channel_write_and_flush(self->channel, pattern_msg(0, PENDING_BYTES), self->written);
 }
 
-static void expect_eof(int fd)
+static void open_active(connection *self)
 {
-    size_t length;
-    assert_int_equal(end_of_stream(fd, &length), 0);
-    close(fd);
+    self->channel = pair_with(self->stream, &self->seen, &self->peer);
+    if (!self->is_full)
+        return;
+    write_much(self);
+    peer_wait(self->peer, POLLIN);
+    settle_calls(self->channel);
 }
 
-static bool has_reset(int stream)
+static int write_outcome(connection *self)
 {
-    return stream == TCP || stream == TCP6;
+    weir_promise *written = self->written;
+    self->written = NULL;
+    return outcome(written);
+}
+
+static bool has_reset(const connection *self)
+{
+    return self->stream == TCP || self->stream == TCP6;
 }
 
 /* A peer of TCP sees a reset, any other one EOF. */
-static void expect_end(int fd, int stream)
+static void expect_peer_end(connection *self)
 {
-    if (has_reset(stream))
-        expect_reset(fd);
+    if (has_reset(self))
+        peer_expect_reset(self->peer);
     else
-        expect_eof(fd);
+        peer_receive_to_eof(self->peer);
+    close(self->peer);
 }
 
-/* Channels ---------------------------------------------------------------------------------------
- */
-
-static void end_closed(weir_channel *channel)
+/* The pending write fails, if there is one, and the channel closes. */
+static void expect_closed(connection *self)
 {
-    wait_for_close(channel);
-    weir_channel_release(channel);
+    if (self->written != NULL)
+        assert_int_equal(write_outcome(self), WEIR_ECLOSED);
+    release_when_closed(self->channel);
 }
 
-static void expect_ends(const record *seen, unsigned inactives, unsigned unregistereds)
+static void expect_closed_once(connection *self)
 {
-    assert_int_equal(atomic_load(&seen->inactives), inactives);
-    assert_int_equal(atomic_load(&seen->unregistereds), unregistereds);
-    assert_int_equal(atomic_load(&seen->errors), 0);
+    expect_closed(self);
+    expect_end_events(&self->seen, 1, 1);
 }
 
-/* More than the kernel takes. */
-static weir_promise *write_much(weir_channel *channel)
+static void expect_reset(connection *self)
 {
-    weir_promise *promise = promise_of(channel);
-    weir_channel_write_and_flush(channel, pattern_msg(0, PENDING_BYTES), promise);
-    return promise;
-}
-
-static weir_channel *full_channel(int stream, record *seen, int *peer, weir_promise **written)
-{
-    weir_channel *channel = pair_with(stream, seen, peer);
-    *written = write_much(channel);
-    peer_wait(*peer, POLLIN);
-    settle_calls(channel);
-    return channel;
+    expect_closed_once(self);
+    expect_peer_end(self);
 }
 
 static int run_reset(void *arg)
@@ -98,21 +96,16 @@ static void reset_fails_pending_writes_and_is_seen_by_the_peer(void **state)
 {
     (void)state;
     for (int stream = 0; stream < STREAMS; stream++) {
-        record seen = { 0 };
-        int peer;
-        weir_promise *flushed;
-        weir_channel *channel = full_channel(stream, &seen, &peer, &flushed);
-        weir_promise *queued = promise_of(channel), *late = promise_of(channel);
-        weir_channel_write(channel, text_msg("never flushed"), queued);
-        settle_calls(channel);
-        weir_channel_reset(channel);
-        weir_channel_write_and_flush(channel, text_msg("late"), late);
-        assert_int_equal(outcome(flushed), WEIR_ECLOSED);
+        connection self = { .stream = stream, .is_full = true };
+        open_active(&self);
+        weir_promise *queued = promise_of(self.channel), *late = promise_of(self.channel);
+        weir_channel_write(self.channel, text_msg("never flushed"), queued);
+        settle_calls(self.channel);
+        weir_channel_reset(self.channel);
+        weir_channel_write_and_flush(self.channel, text_msg("late"), late);
         assert_int_equal(outcome(queued), WEIR_ECLOSED);
         assert_int_equal(outcome(late), WEIR_ECLOSED);
-        end_closed(channel);
-        expect_ends(&seen, 1, 1);
-        expect_end(peer, stream);
+        expect_reset(&self);
     }
 }
 
@@ -128,39 +121,40 @@ static void reset_sends_nothing_that_is_queued(void **state)
 {
     (void)state;
     for (int stream = 0; stream < STREAMS; stream++) {
-        record seen = { 0 };
+        connection self = { .stream = stream };
         size_t length;
-        int peer;
-        weir_channel *channel = pair_with(stream, &seen, &peer);
-        call_on(executor_of(channel), run_flush_and_reset, channel);
-        assert_int_equal(end_of_stream(peer, &length), has_reset(stream) ? -ECONNRESET : 0);
+        open_active(&self);
+        call_on(executor_of(self.channel), run_flush_and_reset, self.channel);
+        int code = peer_receive_all(self.peer, &length);
+        assert_int_equal(code, has_reset(&self) ? -ECONNRESET : 0);
         assert_int_equal(length, 0);
-        end_closed(channel);
-        expect_ends(&seen, 1, 1);
-        close(peer);
+        expect_closed_once(&self);
+        close(self.peer);
     }
+}
+
+static void reset_without_writes(int stream, bool has_unread)
+{
+    connection self = { .stream = stream };
+    weir_hold hold;
+    size_t length;
+    open_active(&self);
+    weir_channel_set_read_hold(self.channel, fresh_hold(&hold), has_unread);
+    settle_calls(self.channel);
+    peer_send(self.peer, "unread", has_unread ? 6 : 0);
+    weir_channel_reset(self.channel);
+    expect_closed_once(&self);
+    int code = peer_receive_all(self.peer, &length);
+    assert_true(code == -ECONNRESET || (code == 0 && !has_reset(&self)));
+    close(self.peer);
 }
 
 static void quiet_channel_is_reset(void **state)
 {
     (void)state;
     for (int stream = 0; stream < STREAMS; stream++) {
-        for (int has_unread = 0; has_unread < 2; has_unread++) {
-            record seen = { 0 };
-            weir_hold hold;
-            int peer;
-            weir_channel *channel = pair_with(stream, &seen, &peer);
-            weir_channel_set_read_hold(channel, fresh_hold(&hold), has_unread);
-            settle_calls(channel);
-            peer_send(peer, "unread", has_unread ? 6 : 0);
-            weir_channel_reset(channel);
-            end_closed(channel);
-            expect_ends(&seen, 1, 1);
-            size_t length;
-            int code = end_of_stream(peer, &length);
-            assert_true(code == -ECONNRESET || (code == 0 && !has_reset(stream)));
-            close(peer);
-        }
+        reset_without_writes(stream, false);
+        reset_without_writes(stream, true);
     }
 }
 
@@ -169,21 +163,14 @@ static void peer_that_has_ended_its_output_sees_the_reset(void **state)
 {
     (void)state;
     for (int is_full = 0; is_full < 2; is_full++) {
-        record seen = { 0 };
-        int peer;
-        weir_promise *written = NULL;
-        weir_channel *channel = is_full ? full_channel(TCP, &seen, &peer, &written)
-                                        : pair_with(TCP, &seen, &peer);
-        set_option(channel, WEIR_OPTION_ALLOW_HALF_CLOSURE, 1);
-        settle_calls(channel);
-        shutdown(peer, SHUT_WR);
-        WAIT_FOR(atomic_load(&seen.events) == 1);
-        weir_channel_reset(channel);
-        if (is_full)
-            assert_int_equal(outcome(written), WEIR_ECLOSED);
-        end_closed(channel);
-        expect_ends(&seen, 1, 1);
-        expect_reset(peer);
+        connection self = { .stream = TCP, .is_full = is_full };
+        open_active(&self);
+        set_option(self.channel, WEIR_OPTION_ALLOW_HALF_CLOSURE, 1);
+        settle_calls(self.channel);
+        shutdown(self.peer, SHUT_WR);
+        WAIT_FOR(atomic_load(&self.seen.events) == 1);
+        weir_channel_reset(self.channel);
+        expect_reset(&self);
     }
 }
 
@@ -191,35 +178,27 @@ static void peer_that_has_ended_its_output_sees_the_reset(void **state)
 static void reset_ends_a_close_that_follows_eof(void **state)
 {
     (void)state;
-    record seen = { 0 };
-    int peer;
-    weir_promise *written;
-    weir_channel *channel = full_channel(TCP, &seen, &peer, &written);
-    set_option(channel, WEIR_OPTION_LINGER_MS, 86400000);
-    shutdown(peer, SHUT_WR);
-    WAIT_FOR(weir_channel_is_input_closed(channel));
-    weir_channel_reset(channel);
-    assert_int_equal(outcome(written), WEIR_ECLOSED);
-    end_closed(channel);
-    expect_ends(&seen, 1, 1);
-    expect_reset(peer);
+    connection self = { .stream = TCP, .is_full = true };
+    open_active(&self);
+    set_option(self.channel, WEIR_OPTION_LINGER_MS, 86400000);
+    shutdown(self.peer, SHUT_WR);
+    WAIT_FOR(weir_channel_is_input_closed(self.channel));
+    weir_channel_reset(self.channel);
+    expect_reset(&self);
 }
 
 /* A shutdown that waits for the queue fails, and no FIN is sent. */
 static void reset_fails_a_pending_shutdown(void **state)
 {
     (void)state;
-    record seen = { 0 };
-    int peer;
-    weir_promise *written;
-    weir_channel *channel = full_channel(TCP, &seen, &peer, &written);
-    weir_promise *shut = promise_of(channel);
-    weir_channel_shutdown(channel, shut);
-    weir_channel_reset(channel);
-    assert_int_equal(outcome(written), WEIR_ECLOSED);
+    connection self = { .stream = TCP, .is_full = true };
+    open_active(&self);
+    weir_promise *shut = promise_of(self.channel);
+    weir_channel_shutdown(self.channel, shut);
+    weir_channel_reset(self.channel);
     assert_int_equal(outcome(shut), WEIR_ECLOSED);
-    end_closed(channel);
-    expect_reset(peer);
+    expect_closed(&self);
+    expect_peer_end(&self);
 }
 
 /* Other moments ----------------------------------------------------------------------------------
@@ -229,74 +208,69 @@ static void reset_before_registration_closes_without_events(void **state)
 {
     (void)state;
     for (int stream = 0; stream < STREAMS; stream++) {
-        record seen = { 0 };
-        int peer;
-        weir_channel *channel = half_pair(stream, &seen, &peer);
-        weir_promise *written = promise_of(channel);
-        weir_channel_write_and_flush(channel, text_msg("early"), written);
-        weir_channel_reset(channel);
-        assert_int_equal(outcome(written), WEIR_ECLOSED);
-        expect_end(peer, stream);
-        assert_int_equal(register_it(channel), WEIR_ECLOSED);
-        end_closed(channel);
-        expect_ends(&seen, 0, 0);
+        connection self = { .stream = stream };
+        open_half(&self);
+        self.written = promise_of(self.channel);
+        weir_channel_write_and_flush(self.channel, text_msg("early"), self.written);
+        weir_channel_reset(self.channel);
+        assert_int_equal(write_outcome(&self), WEIR_ECLOSED);
+        expect_peer_end(&self);
+        assert_int_equal(register_it(self.channel), WEIR_ECLOSED);
+        expect_closed(&self);
+        expect_end_events(&self.seen, 0, 0);
     }
+}
+
+/* Resets it after so many yields, before or after the call of `promise` completes. */
+static void reset_meanwhile(connection *self, weir_promise *promise, int yields)
+{
+    for (int i = 0; i < yields; i++)
+        sched_yield();
+    weir_channel_reset(self->channel);
+    int code = outcome(promise);
+    assert_true(code == 0 || code == WEIR_ECLOSED);
+    expect_closed(self);
 }
 
 static void reset_during_registration_closes(void **state)
 {
     (void)state;
     for (int i = 0; i < 50; i++) {
-        record seen = { 0 };
-        int peer;
-        weir_channel *channel = half_pair(TCP, &seen, &peer);
-        weir_promise *promise = promise_of(channel);
-        put_on_loop(channel, promise);
-        for (int pauses = 0; pauses < i % 10; pauses++)
-            sched_yield();
-        weir_channel_reset(channel);
-        int code = outcome(promise);
-        assert_true(code == 0 || code == WEIR_ECLOSED);
-        end_closed(channel);
-        assert_int_equal(atomic_load(&seen.inactives), atomic_load(&seen.actives));
-        expect_reset(peer);
+        connection self = { .stream = TCP };
+        open_half(&self);
+        weir_promise *promise = promise_of(self.channel);
+        put_on_loop(self.channel, promise);
+        reset_meanwhile(&self, promise, i % 10);
+        assert_int_equal(atomic_load(&self.seen.inactives), atomic_load(&self.seen.actives));
+        expect_peer_end(&self);
     }
 }
 
 static void reset_of_a_channel_that_has_left_its_loop(void **state)
 {
     (void)state;
-    record seen = { 0 };
-    int peer;
-    weir_promise *written;
-    weir_channel *channel = full_channel(TCP, &seen, &peer, &written);
-    weir_promise *left = promise_of(channel);
-    weir_channel_deregister(channel, left);
+    connection self = { .stream = TCP, .is_full = true };
+    open_active(&self);
+    weir_promise *left = promise_of(self.channel);
+    weir_channel_deregister(self.channel, left);
     assert_int_equal(outcome(left), 0);
-    weir_channel_reset(channel);
-    assert_int_equal(outcome(written), WEIR_ECLOSED);
-    end_closed(channel);
-    assert_int_equal(atomic_load(&seen.inactives), 1);
-    expect_reset(peer);
+    weir_channel_reset(self.channel);
+    expect_closed(&self);
+    assert_int_equal(atomic_load(&self.seen.inactives), 1);
+    expect_peer_end(&self);
 }
 
 static void reset_during_a_move_closes(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 50; i++) {
-        record seen = { 0 };
-        int peer;
-        weir_channel *channel = pair_with(TCP, &seen, &peer);
-        weir_promise *moved = promise_of(channel);
-        weir_channel_move(channel, weir_group_at(group, i % 2), moved);
-        for (size_t pauses = 0; pauses < i % 10; pauses++)
-            sched_yield();
-        weir_channel_reset(channel);
-        int code = outcome(moved);
-        assert_true(code == 0 || code == WEIR_ECLOSED);
-        end_closed(channel);
-        assert_int_equal(atomic_load(&seen.inactives), 1);
-        expect_reset(peer);
+    for (int i = 0; i < 50; i++) {
+        connection self = { .stream = TCP };
+        open_active(&self);
+        weir_promise *moved = promise_of(self.channel);
+        weir_channel_move(self.channel, weir_group_at(group, (size_t)i % 2), moved);
+        reset_meanwhile(&self, moved, i % 10);
+        assert_int_equal(atomic_load(&self.seen.inactives), 1);
+        expect_peer_end(&self);
     }
 }
 
@@ -317,8 +291,8 @@ static void reset_fails_a_connect(void **state)
     assert_false(weir_future_is_done(weir_promise_future(promise)));
     weir_channel_reset(channel);
     assert_int_equal(outcome(promise), WEIR_ECLOSED);
-    end_closed(channel);
-    expect_ends(&seen, 0, 1);
+    release_when_closed(channel);
+    expect_end_events(&seen, 0, 1);
     close(filler);
     close(listener);
 }
@@ -327,18 +301,17 @@ static void reset_after_a_close_changes_nothing(void **state)
 {
     (void)state;
     for (int stream = 0; stream < STREAMS; stream++) {
-        record seen = { 0 };
-        int peer;
-        weir_channel *channel = pair_with(stream, &seen, &peer);
-        assert_int_equal(write_it(channel, text_msg("all of it")), 0);
-        assert_int_equal(close_it(channel), 0);
-        weir_channel_reset(channel);
-        WAIT_FOR(weir_channel_get_state(channel) == WEIR_CHANNEL_UNREGISTERED);
-        weir_channel_reset(channel);
-        peer_expect_text(peer, "all of it");
-        expect_eof(peer);
-        end_closed(channel);
-        expect_ends(&seen, 1, 1);
+        connection self = { .stream = stream };
+        open_active(&self);
+        assert_int_equal(write_it(self.channel, text_msg("all of it")), 0);
+        assert_int_equal(close_it(self.channel), 0);
+        weir_channel_reset(self.channel);
+        WAIT_FOR(weir_channel_get_state(self.channel) == WEIR_CHANNEL_UNREGISTERED);
+        weir_channel_reset(self.channel);
+        peer_expect_text(self.peer, "all of it");
+        peer_receive_to_eof(self.peer);
+        close(self.peer);
+        expect_closed_once(&self);
     }
     weir_channel_reset(NULL);
 }
@@ -346,20 +319,15 @@ static void reset_after_a_close_changes_nothing(void **state)
 static void second_reset_changes_nothing(void **state)
 {
     (void)state;
-    record seen = { 0 };
-    int peer;
-    weir_promise *written;
-    weir_channel *channel = full_channel(TCP, &seen, &peer, &written);
-    weir_promise *closed = promise_of(channel);
-    weir_channel_reset(channel);
-    weir_channel_reset(channel);
-    weir_channel_close(channel, closed);
-    weir_channel_reset(channel);
-    assert_int_equal(outcome(written), WEIR_ECLOSED);
+    connection self = { .stream = TCP, .is_full = true };
+    open_active(&self);
+    weir_promise *closed = promise_of(self.channel);
+    weir_channel_reset(self.channel);
+    weir_channel_reset(self.channel);
+    weir_channel_close(self.channel, closed);
+    weir_channel_reset(self.channel);
     assert_int_equal(outcome(closed), 0);
-    end_closed(channel);
-    expect_ends(&seen, 1, 1);
-    expect_reset(peer);
+    expect_reset(&self);
 }
 
 /* A finish that sends slowly, or that waits for the peer's end, is over at once. */
@@ -367,28 +335,22 @@ static void reset_ends_a_finish(void **state)
 {
     (void)state;
     for (int is_full = 0; is_full < 2; is_full++) {
-        record seen = { 0 };
-        int peer;
-        weir_promise *written = NULL;
-        weir_channel *channel = is_full ? full_channel(TCP, &seen, &peer, &written)
-                                        : pair_with(TCP, &seen, &peer);
-        weir_promise *finished = promise_of(channel);
-        set_option(channel, WEIR_OPTION_LINGER_MS, 86400000);
-        weir_channel_finish(channel, finished);
-        settle_calls(channel);
+        connection self = { .stream = TCP, .is_full = is_full };
+        open_active(&self);
+        weir_promise *finished = promise_of(self.channel);
+        set_option(self.channel, WEIR_OPTION_LINGER_MS, 86400000);
+        weir_channel_finish(self.channel, finished);
+        settle_calls(self.channel);
         if (!is_full)
-            peer_expect_eof(peer);
+            peer_expect_eof(self.peer);
         assert_false(weir_future_is_done(weir_promise_future(finished)));
-        weir_channel_reset(channel);
+        weir_channel_reset(self.channel);
         assert_int_equal(outcome(finished), 0);
+        expect_closed_once(&self);
         if (is_full)
-            assert_int_equal(outcome(written), WEIR_ECLOSED);
-        end_closed(channel);
-        expect_ends(&seen, 1, 1);
-        if (is_full)
-            expect_reset(peer);
+            expect_peer_end(&self);
         else
-            close(peer);
+            close(self.peer);
     }
 }
 
@@ -398,37 +360,28 @@ static void reset_ends_a_finish(void **state)
 static void reset_does_not_wait_for_the_peer(void **state)
 {
     (void)state;
-    record seen = { 0 };
-    int peer;
-    weir_promise *written;
-    weir_channel *channel = full_channel(TCP, &seen, &peer, &written);
-    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
-    settle_calls(channel);
-    weir_channel_reset(channel);
-    assert_int_equal(outcome(written), WEIR_ECLOSED);
-    end_closed(channel);
-    expect_ends(&seen, 1, 1);
-    expect_reset(peer);
+    connection self = { .stream = TCP, .is_full = true };
+    open_active(&self);
+    set_option(self.channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    settle_calls(self.channel);
+    weir_channel_reset(self.channel);
+    expect_reset(&self);
 }
 
 static void reset_ends_a_close_that_waits_for_the_peer(void **state)
 {
     (void)state;
-    record seen = { 0 };
-    int peer;
-    weir_promise *written;
-    weir_channel *channel = full_channel(TCP, &seen, &peer, &written);
-    weir_promise *closed = promise_of(channel);
-    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
-    weir_channel_close(channel, closed);
-    assert_int_equal(outcome(written), WEIR_ECLOSED);
-    WAIT_FOR(weir_channel_get_state(channel) == WEIR_CHANNEL_CLOSING);
+    connection self = { .stream = TCP, .is_full = true };
+    open_active(&self);
+    weir_promise *closed = promise_of(self.channel);
+    set_option(self.channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    weir_channel_close(self.channel, closed);
+    assert_int_equal(write_outcome(&self), WEIR_ECLOSED);
+    WAIT_FOR(weir_channel_get_state(self.channel) == WEIR_CHANNEL_CLOSING);
     assert_false(weir_future_is_done(weir_promise_future(closed)));
-    weir_channel_reset(channel);
+    weir_channel_reset(self.channel);
     assert_int_equal(outcome(closed), 0);
-    end_closed(channel);
-    expect_ends(&seen, 1, 1);
-    expect_reset(peer);
+    expect_reset(&self);
 }
 
 /* What a listener accepts next does not inherit the option that resets. */
@@ -443,7 +396,8 @@ static void reset_of_a_child_leaves_the_others_alone(void **state)
         if (i == 1)
             weir_channel_reset(self->children[1]);
     }
-    expect_reset(peers[1]);
+    peer_expect_reset(peers[1]);
+    close(peers[1]);
     for (unsigned i = 0; i < COUNT_OF(peers); i += 2) {
         WAIT_FOR(weir_channel_is_active(self->children[i]));
         int fd = weir_channel_descriptor(self->children[i]);
@@ -452,7 +406,8 @@ static void reset_of_a_child_leaves_the_others_alone(void **state)
         assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &length), 0);
         assert_int_equal(linger.l_onoff, 0);
         assert_int_equal(close_it(self->children[i]), 0);
-        expect_eof(peers[i]);
+        peer_receive_to_eof(peers[i]);
+        close(peers[i]);
     }
     end_server(self);
 }
@@ -472,19 +427,20 @@ static void reset_inside_an_event_closes_once(void **state)
     static const char *const events[] = { "registered", "active",   "read",
                                           "complete",   "inactive", "unregistered" };
     for (size_t i = 0; i < COUNT_OF(events); i++) {
-        record seen = { .then = reset_now, .arg = (void *)(uintptr_t)events[i] };
-        int peer;
-        weir_channel *channel = half_pair(TCP, &seen, &peer);
-        put_on_loop(channel, NULL);
+        connection self = { .stream = TCP };
+        self.seen.then = reset_now;
+        self.seen.arg = (void *)(uintptr_t)events[i];
+        open_half(&self);
+        put_on_loop(self.channel, NULL);
         if (i >= 2)
-            peer_send(peer, "x", 1);
+            peer_send(self.peer, "x", 1);
         if (i >= 4) {
-            WAIT_FOR(atomic_load(&seen.completes) > 0);
-            weir_channel_reset(channel);
+            WAIT_FOR(atomic_load(&self.seen.completes) > 0);
+            weir_channel_reset(self.channel);
         }
-        expect_reset(peer);
-        end_closed(channel);
-        expect_ends(&seen, i > 0, 1);
+        expect_peer_end(&self);
+        expect_closed(&self);
+        expect_end_events(&self.seen, i > 0, 1);
     }
 }
 
@@ -492,17 +448,13 @@ static void reset_on_another_loop_closes(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        record seen = { 0 };
-        int peer;
-        weir_channel *channel = half_pair(TCP, &seen, &peer);
-        weir_channel_register(channel, weir_group_at(group, 0), NULL);
-        WAIT_FOR(weir_channel_is_active(channel));
-        weir_promise *written = write_much(channel);
-        call_on(weir_group_at(group, (size_t)i), run_reset, channel);
-        assert_int_equal(outcome(written), WEIR_ECLOSED);
-        end_closed(channel);
-        expect_ends(&seen, 1, 1);
-        expect_reset(peer);
+        connection self = { .stream = TCP };
+        open_half(&self);
+        weir_channel_register(self.channel, weir_group_at(group, 0), NULL);
+        WAIT_FOR(weir_channel_is_active(self.channel));
+        write_much(&self);
+        call_on(weir_group_at(group, (size_t)i), run_reset, self.channel);
+        expect_reset(&self);
     }
 }
 
@@ -516,67 +468,56 @@ static void resets_and_writes_of_many_threads_end_once(void **state)
 {
     (void)state;
     for (int i = 0; i < 30; i++) {
-        record seen = { 0 };
+        connection self = { .stream = TCP };
         pthread_t threads[3];
-        int peer;
-        weir_channel *channel = pair_with(TCP, &seen, &peer);
+        open_active(&self);
         for (size_t k = 0; k < COUNT_OF(threads); k++)
-            assert_int_equal(pthread_create(&threads[k], NULL, reset_in_thread, channel), 0);
-        weir_promise *written = write_much(channel);
+            assert_int_equal(pthread_create(&threads[k], NULL, reset_in_thread, self.channel), 0);
+        write_much(&self);
         for (size_t k = 0; k < COUNT_OF(threads); k++)
             pthread_join(threads[k], NULL);
-        assert_int_equal(outcome(written), WEIR_ECLOSED);
-        end_closed(channel);
-        expect_ends(&seen, 1, 1);
-        expect_reset(peer);
+        expect_reset(&self);
     }
 }
 
 /* Faults -----------------------------------------------------------------------------------------
  */
 
-static int fail_memory(void *arg, const char *call, size_t *length)
+static int fail_named(void *arg, const char *call, size_t *length)
 {
     (void)length;
     return strcmp(call, arg) == 0 ? -ENOMEM : 0;
 }
 
+/* Calls of that name fail while it is reset and closes. */
+static void reset_with_fault(connection *self, const char *call)
+{
+    open_active(self);
+    settle(executor_of(self->channel));
+    weir_fault_set(fail_named, (void *)(uintptr_t)call);
+    weir_channel_reset(self->channel);
+    int code = write_outcome(self);
+    WAIT_FOR(weir_channel_get_state(self->channel) == WEIR_CHANNEL_UNREGISTERED);
+    weir_fault_set(NULL, NULL);
+    assert_int_equal(code, WEIR_ECLOSED);
+}
+
 static void reset_needs_no_memory(void **state)
 {
     (void)state;
-    record seen = { 0 };
-    int peer;
-    weir_promise *written;
-    weir_channel *channel = full_channel(TCP, &seen, &peer, &written);
-    settle(executor_of(channel));
-    weir_fault_set(fail_memory, (void *)(uintptr_t) "alloc");
-    weir_channel_reset(channel);
-    int code = outcome(written);
-    WAIT_FOR(weir_channel_get_state(channel) == WEIR_CHANNEL_UNREGISTERED);
-    weir_fault_set(NULL, NULL);
-    assert_int_equal(code, WEIR_ECLOSED);
-    end_closed(channel);
-    expect_ends(&seen, 1, 1);
-    expect_reset(peer);
+    connection self = { .stream = TCP, .is_full = true };
+    reset_with_fault(&self, "alloc");
+    expect_reset(&self);
 }
 
 static void reset_closes_though_the_option_cannot_be_set(void **state)
 {
     (void)state;
-    record seen = { 0 };
-    int peer;
-    weir_promise *written;
-    weir_channel *channel = full_channel(TCP, &seen, &peer, &written);
-    settle(executor_of(channel));
-    weir_fault_set(fail_memory, (void *)(uintptr_t) "setsockopt");
-    weir_channel_reset(channel);
-    int code = outcome(written);
-    wait_for_close(channel);
-    weir_fault_set(NULL, NULL);
-    assert_int_equal(code, WEIR_ECLOSED);
-    end_closed(channel);
-    expect_ends(&seen, 1, 1);
-    expect_eof(peer); /* all that is left to do */
+    connection self = { .stream = TCP, .is_full = true };
+    reset_with_fault(&self, "setsockopt");
+    expect_closed_once(&self);
+    peer_receive_to_eof(self.peer); /* all that is left to do */
+    close(self.peer);
 }
 
 int main(void)

@@ -6,33 +6,6 @@
 #include <weir/embedded.h>
 #include <weir/relay.h>
 
-static void expect_reset(int fd)
-{
-    char bytes[65536];
-    ssize_t code;
-    do {
-        peer_wait(fd, POLLIN);
-        code = recv(fd, bytes, sizeof bytes, 0);
-    } while (code > 0);
-    assert_int_equal(code, -1);
-    assert_int_equal(errno, ECONNRESET);
-    close(fd);
-}
-
-static void end_closed(weir_channel *channel)
-{
-    wait_for_close(channel);
-    weir_channel_release(channel);
-}
-
-static void expect_ends(const record *seen, unsigned inactives)
-{
-    assert_int_equal(atomic_load(&seen->inactives), inactives);
-    assert_int_equal(atomic_load(&seen->unregistereds), 1);
-    if (atomic_load(&seen->errors) > 0)
-        fail_msg("%s", seen->story);
-}
-
 /* Other kinds ------------------------------------------------------------------------------------
  */
 
@@ -50,7 +23,7 @@ static void reset_of_a_listener_closes_it_alone(void **state)
         WAIT_FOR(atomic_load(&self->count) == 1);
         weir_channel_reset(self->listener);
         wait_for_close(self->listener);
-        expect_ends(&self->record, 1);
+        expect_end_events(&self->record, 1, 1);
         size_t length;
         const struct sockaddr *to = weir_address_sockaddr(&self->address, &length);
         int late = peer_socket(&self->address);
@@ -82,8 +55,8 @@ static void reset_of_a_datagram_channel_closes_it(void **state)
             assert_int_equal(connect_to(channel, &self), 0);
         }
         weir_channel_reset(channel);
-        end_closed(channel);
-        expect_ends(&seen, 1);
+        release_when_closed(channel);
+        expect_end_events(&seen, 1, 1);
     }
 }
 
@@ -106,7 +79,7 @@ static void reset_of_an_embedded_channel_sends_nothing(void **state)
     assert_int_equal(outcome(written), WEIR_ECLOSED);
     assert_int_equal(weir_embedded_outbound_count(embedded), 0);
     assert_int_equal(weir_channel_get_state(channel), WEIR_CHANNEL_UNREGISTERED);
-    expect_ends(&seen, 1);
+    expect_end_events(&seen, 1, 1);
     weir_embedded_free(embedded);
 }
 
@@ -115,22 +88,16 @@ static void reset_of_a_local_channel_ends_the_other(void **state)
 {
     (void)state;
     record seen = { 0 };
+    weir_address address = address_of("local:reset");
     server *self = calloc(1, sizeof *self);
     assert_non_null(self);
-    self->address = address_of("local:reset");
-    self->records = calloc(MOST_CHILDREN, sizeof *self->records);
-    assert_non_null(self->records);
-    self->listener = new_channel(WEIR_SOCKET_LISTENER, &self->address);
-    weir_pipeline *pipeline = weir_channel_pipeline(self->listener);
-    assert_int_equal(weir_pipeline_add_last(pipeline, "acceptor", &acceptor, self), 0);
-    add_record(self->listener, &self->record);
-    assert_int_equal(register_it(self->listener), 0);
-    assert_int_equal(bind_to(self->listener, &self->address), 0);
+    new_server_at(self, &address);
+    start_server(self);
     weir_channel *client = open_client(&self->address, &seen);
     WAIT_FOR(atomic_load(&self->count) == 1);
     weir_channel_reset(client);
-    end_closed(client);
-    expect_ends(&seen, 1);
+    release_when_closed(client);
+    expect_end_events(&seen, 1, 1);
     wait_for_close(self->children[0]);
     end_server(self);
 }
@@ -161,10 +128,11 @@ static void handlers_are_not_asked(void **state)
     WAIT_FOR(weir_channel_is_active(channel));
     assert_int_equal(close_it(channel), -EBUSY);
     weir_channel_reset(channel);
-    end_closed(channel);
+    release_when_closed(channel);
     assert_int_equal(atomic_load(&calls), 1);
-    expect_ends(&seen, 1);
-    expect_reset(peer);
+    expect_end_events(&seen, 1, 1);
+    peer_expect_reset(peer);
+    close(peer);
 }
 
 /* On another executor, in the middle of an event. */
@@ -208,11 +176,12 @@ static void reset_does_not_wait_for_an_offloaded_handler(void **state)
     peer_send(peer, "x", 1);
     WAIT_FOR(atomic_load(&self.is_reached));
     weir_channel_reset(channel);
-    expect_reset(peer);
+    peer_expect_reset(peer);
+    close(peer);
     assert_false(weir_future_is_done(weir_channel_closed(channel)));
     assert_false(atomic_load(&self.is_removed));
     atomic_store(&self.may_end, true);
-    end_closed(channel);
+    release_when_closed(channel);
     assert_true(atomic_load(&self.is_removed));
     end_group(elsewhere);
 }
@@ -234,9 +203,10 @@ static void reset_does_not_wait_for_holds(void **state)
         settle_calls(channel);
         peer_send(peer, "unread", 6);
         weir_channel_reset(channel);
-        end_closed(channel);
-        expect_ends(&seen, 1);
-        expect_reset(peer);
+        release_when_closed(channel);
+        expect_end_events(&seen, 1, 1);
+        peer_expect_reset(peer);
+        close(peer);
     }
 }
 
@@ -253,8 +223,9 @@ static void write_after_a_reset_fails(void **state)
     weir_channel_write_and_flush(channel, text_msg("late"), written);
     unblock(&before);
     assert_int_equal(outcome(written), WEIR_ECLOSED);
-    end_closed(channel);
-    expect_reset(peer);
+    release_when_closed(channel);
+    peer_expect_reset(peer);
+    close(peer);
 }
 
 /* Relays -----------------------------------------------------------------------------------------
@@ -298,9 +269,10 @@ static void reset_of_a_relayed_channel_ends_the_relay(void **state)
         weir_channel *resets = is_to ? self.to : self.from, *stays = is_to ? self.from : self.to;
         weir_channel_reset(resets);
         assert_int_equal(outcome(self.promise), WEIR_ECLOSED);
-        end_closed(resets);
-        expect_ends(&self.seen[is_to], 1);
-        expect_reset(is_to ? self.right : self.left);
+        release_when_closed(resets);
+        expect_end_events(&self.seen[is_to], 1, 1);
+        peer_expect_reset(is_to ? self.right : self.left);
+        close(is_to ? self.right : self.left);
         assert_true(weir_channel_is_open(stays));
         assert_int_equal(write_it(stays, text_msg("still here")), 0);
         peer_expect_text(is_to ? self.left : self.right, "still here");
