@@ -164,7 +164,8 @@ static void update_kept(weir_channel *channel)
         set_kept(channel, false);
 }
 
-/* Takes the bits first: all calls that a thread pushed before it set a bit are then taken as well. */
+/* Takes the bits first: all calls that a thread pushed before it set a bit are then taken as well.
+ */
 static void take_calls(weir_channel *channel)
 {
     size_t count;
