@@ -83,8 +83,7 @@ void weir__inbox_drain_here(weir_channel *channel)
 
 static bool has_more(weir_channel *channel)
 {
-    return channel->inbox.due != 0 ||
-           atomic_load_explicit(&channel->inbox.head, memory_order_seq_cst) != NULL ||
+    return atomic_load_explicit(&channel->inbox.head, memory_order_seq_cst) != NULL ||
            atomic_load_explicit(&channel->inbox.missed, memory_order_seq_cst) != 0;
 }
 
@@ -210,11 +209,13 @@ static bool perform_visited(weir_channel *channel)
     return is_done;
 }
 
-/* Gives the inbox up if it is empty. False: calls have arrived, and the caller owns it again. */
+/* Gives the inbox up if it is empty. False: there are calls, and the caller owns it again. The
+ * owner alone may read `due`, so it does that first. */
 static bool give_up_inbox(weir_channel *channel)
 {
+    bool has_due = channel->inbox.due != 0;
     atomic_store_explicit(&channel->inbox.is_posted, false, memory_order_seq_cst);
-    return !has_more(channel) ||
+    return (!has_due && !has_more(channel)) ||
            atomic_exchange_explicit(&channel->inbox.is_posted, true, memory_order_seq_cst);
 }
 
