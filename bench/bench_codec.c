@@ -158,7 +158,9 @@ static int time_handler(void *arg)
 
 static void idle(bench_run *run)
 {
-    static weir_idle idle = { .reader_ms = 60000, .writer_ms = 60000, .both_ms = 60000 };
+    static weir_idle idle = { .reader_ns = WEIR_SECONDS(60),
+                              .writer_ns = WEIR_SECONDS(60),
+                              .both_ns = WEIR_SECONDS(60) };
     decoding self = { &weir_idle_handler, &idle, weir_buf_from("x", 1), .messages = 1, .run = run };
     weir_embedded_config config = { .init = add_handlers, .arg = &self };
     if (weir_embedded_new(&self.embedded, &config, NULL) < 0)

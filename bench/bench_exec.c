@@ -15,9 +15,9 @@
 
 /* A loop ------------------------------------------------------------------------------------- */
 
-static int new_group(weir_group **group, int watchdog_ms, weir_error *error)
+static int new_group(weir_group **group, int64_t watchdog_ns, weir_error *error)
 {
-    weir_group_config config = { .loops = 1, .watchdog_ms = watchdog_ms };
+    weir_group_config config = { .loops = 1, .watchdog_ns = watchdog_ns };
     return weir_group_new(group, &config, error);
 }
 
@@ -42,11 +42,11 @@ static int pin_loop(void *arg)
     return 0;
 }
 
-static weir_group *open_loop(weir_executor **loop, int watchdog_ms)
+static weir_group *open_loop(weir_executor **loop, int64_t watchdog_ns)
 {
     weir_group *group;
     weir_error error;
-    int code = new_group(&group, watchdog_ms, &error);
+    int code = new_group(&group, watchdog_ns, &error);
     if (code < 0)
         bench_fail("no loop: %s", weir_error_text(code));
     *loop = weir_group_next(group);
@@ -61,7 +61,7 @@ weir_group *bench_open_loop(weir_executor **loop)
 
 void bench_close_loop(weir_group *group)
 {
-    weir_group_shutdown(group, 0, 10000); /* there is nothing to be quiet for */
+    weir_group_shutdown(group, 0, WEIR_SECONDS(10)); /* there is nothing to be quiet for */
     weir_group_free(group);
 }
 
@@ -124,10 +124,10 @@ static int run_first_link(weir_task *task)
     return weir_executor_post(self->loop, task);
 }
 
-static void run_chain(bench_run *run, int watchdog_ms)
+static void run_chain(bench_run *run, int64_t watchdog_ns)
 {
     chain self = { .task = { .run = run_first_link, .name = "link" }, .run = run };
-    weir_group *group = open_loop(&self.loop, watchdog_ms);
+    weir_group *group = open_loop(&self.loop, watchdog_ns);
     self.left = run->count;
     sem_init(&self.done, 0, 0);
     check(weir_executor_post(self.loop, &self.task), "weir_executor_post");
@@ -139,7 +139,7 @@ static void run_chain(bench_run *run, int watchdog_ms)
 
 static void exec_watched(bench_run *run)
 {
-    run_chain(run, 1000);
+    run_chain(run, WEIR_SECONDS(1));
 }
 
 static void exec_unwatched(bench_run *run)

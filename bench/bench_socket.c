@@ -125,7 +125,7 @@ static void idle_bytes(bench_run *run)
     weir_server_drain(server, 0, NULL);
     weir_future_await(weir_server_closed(server));
     weir_server_release(server);
-    weir_group_shutdown(group, 0, 10000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(10));
     weir_group_free(group);
     end_crowd(&clients);
 }

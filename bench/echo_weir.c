@@ -273,7 +273,7 @@ static int open_groups(groups *self, const settings *chosen, weir_error *error)
 {
     weir_group_config workers = { .loops = chosen->loops > 0 ? chosen->loops : 1,
                                   .io = chosen->io,
-                                  .watchdog_ms = chosen->watchdog_s * 1000,
+                                  .watchdog_ns = WEIR_SECONDS(chosen->watchdog_s),
                                   .name = "worker" };
     weir_group_config boss = { .loops = chosen->boss, .io = chosen->io, .name = "boss" };
     int code = weir_group_new(&self->workers, &workers, error);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* weir-chat: what one says, a line at a time, all others in the room read. */
+/* weir-chat: a chat room. Each line of a guest is sent to all other guests. */
 #include "common.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 
-#define LONGEST_LINE 8192
-#define LONGEST_NAME 32
-#define MOST_UNREAD (1 << 20) /* bytes that wait for somebody who does not read: then he is out */
+#define MAX_LINE 8192
+#define MAX_NAME 32
+#define MAX_UNREAD (1 << 20) /* bytes queued for a guest; more disconnect it */
 
 /* Lines: bytes in, lines out ------------------------------------------------------------------- */
 
 typedef struct lines {
-    weir_buf *rest; /* what has no end yet */
+    weir_buf *rest; /* the incomplete line */
 } lines;
 
 static bool is_control(void *arg, uint8_t byte)
@@ -22,11 +22,11 @@ static bool is_control(void *arg, uint8_t byte)
     return (byte < ' ' && byte != '\t') || byte == 127;
 }
 
-/* Passes the next `length` bytes on as a line, which has a byte behind it that ends it. */
-static int pass_line(weir_ctx *ctx, weir_buf *rest, size_t length)
+/* Forwards the next `length` bytes as a line, and skips the LF after them. */
+static int forward_line(weir_ctx *ctx, weir_buf *rest, size_t length)
 {
     weir_buf *line;
-    if (length > LONGEST_LINE)
+    if (length > MAX_LINE)
         return WEIR_ELIMIT;
     int code = weir_buf_read_slice(rest, length, &line);
     if (code < 0)
@@ -34,7 +34,7 @@ static int pass_line(weir_ctx *ctx, weir_buf *rest, size_t length)
     weir_buf_skip(rest, 1);
     if (length > 0 && *weir_buf_peek(line, length - 1, 1) == '\r')
         weir_buf_set_writer(line, --length);
-    /* It will be shown on other people's terminals. */
+    /* Terminals of other guests will show it. */
     for (int64_t at = 0;
          (at = weir_buf_find_if(line, (size_t)at, length - (size_t)at, is_control, NULL)) >= 0;)
         weir_buf_set_u8(line, (size_t)at, '?');
@@ -56,9 +56,9 @@ static void lines_on_read(weir_ctx *ctx, weir_msg *msg)
         int64_t end = weir_buf_find(rest, start, weir_buf_readable(rest), '\n');
         if (end < 0)
             break;
-        code = pass_line(ctx, rest, (size_t)end - start);
+        code = forward_line(ctx, rest, (size_t)end - start);
     }
-    if (code == 0 && weir_buf_readable(rest) > LONGEST_LINE)
+    if (code == 0 && weir_buf_readable(rest) > MAX_LINE)
         code = WEIR_ELIMIT;
     if (code == 0)
         weir_buf_discard_read(rest);
@@ -80,10 +80,10 @@ static const weir_handler_type lines_type = {
     .removed = lines_removed,
 };
 
-/* Chat: the first line is a name, the others are for all --------------------------------------- */
+/* Chat: the first line is the guest's name, the others are sent to all ------------------------- */
 
 typedef struct guest {
-    char name[LONGEST_NAME + 1]; /* empty: not in the room yet */
+    char name[MAX_NAME + 1]; /* empty: not in the room yet */
 } guest;
 
 /* Every guest's handler has the room as its argument. */
@@ -92,14 +92,14 @@ static weir_channel_group *room_of(const weir_ctx *ctx)
     return weir_ctx_arg(ctx);
 }
 
-/* Takes the buffer, which NULL says that there was no memory for. */
-static void tell_others(weir_ctx *ctx, weir_buf *text)
+/* Takes ownership of the buffer; NULL means that there was no memory for it. */
+static void send_to_others(weir_ctx *ctx, weir_buf *text)
 {
     weir_broadcast to_others = { .except = weir_ctx_channel(ctx) };
     if (text != NULL)
         weir_channel_group_broadcast(room_of(ctx), weir_buf_msg(text), &to_others);
     else
-        weir_ctx_fail(ctx, -ENOMEM, "no memory to tell the others");
+        weir_ctx_fail(ctx, -ENOMEM, "no memory for a message to the others");
 }
 
 static void answer(weir_ctx *ctx, const char *text)
@@ -125,7 +125,7 @@ static bool take_name(guest *self, weir_buf *line)
     return true;
 }
 
-static void come_in(weir_ctx *ctx, weir_buf *line)
+static void enter(weir_ctx *ctx, weir_buf *line)
 {
     guest *self = weir_ctx_state(ctx);
     if (!take_name(self, line)) {
@@ -134,12 +134,12 @@ static void come_in(weir_ctx *ctx, weir_buf *line)
     }
     int code = weir_channel_group_add(room_of(ctx), weir_ctx_channel(ctx));
     if (code < 0) {
-        weir_ctx_fail(ctx, code, "%s cannot come in: %s", self->name, weir_error_text(code));
+        weir_ctx_fail(ctx, code, "%s cannot enter: %s", self->name, weir_error_text(code));
         return;
     }
     weir_buf *text = weir_buf_new(64);
     weir_buf_printf(text, "* %s came in\n", self->name);
-    tell_others(ctx, text);
+    send_to_others(ctx, text);
     char welcome[64];
     snprintf(welcome, sizeof welcome, "* welcome, %zu in the room\n",
              weir_channel_group_count(room_of(ctx)));
@@ -149,11 +149,11 @@ static void come_in(weir_ctx *ctx, weir_buf *line)
 static void say(weir_ctx *ctx, weir_buf *line)
 {
     const guest *self = weir_ctx_state(ctx);
-    weir_buf *text = weir_buf_new(64 + weir_buf_readable(line)); /* room for all of it */
+    weir_buf *text = weir_buf_new(64 + weir_buf_readable(line)); /* fits all of it */
     weir_buf_printf(text, "%s: ", self->name);
     weir_buf_write_buf(text, line, weir_buf_readable(line));
     weir_buf_write_str(text, "\n");
-    tell_others(ctx, text);
+    send_to_others(ctx, text);
 }
 
 static void chat_on_active(weir_ctx *ctx)
@@ -166,7 +166,7 @@ static void chat_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     const guest *self = weir_ctx_state(ctx);
     if (self->name[0] == '\0')
-        come_in(ctx, weir_buf_from_msg(msg));
+        enter(ctx, weir_buf_from_msg(msg));
     else
         say(ctx, weir_buf_from_msg(msg));
     weir_msg_release(msg);
@@ -178,12 +178,12 @@ static void chat_on_inactive(weir_ctx *ctx)
     if (self->name[0] != '\0') {
         weir_buf *text = weir_buf_new(64);
         weir_buf_printf(text, "* %s has left\n", self->name);
-        tell_others(ctx, text); /* a closed channel is in no group any more */
+        send_to_others(ctx, text); /* a closed channel has left the room */
     }
     weir_ctx_fire_inactive(ctx);
 }
 
-/* Also what `lines` has failed with. */
+/* Also receives the errors of `lines`. */
 static void chat_on_error(weir_ctx *ctx, const weir_error *error)
 {
     fprintf(stderr, "chat: %s\n", error->message);
@@ -199,7 +199,7 @@ static const weir_handler_type chat = {
     .on_error = chat_on_error,
 };
 
-/* What is read comes to `lines` first, and from there to `chat` as lines. */
+/* `lines` receives the bytes and forwards lines to `chat`. */
 static int init_child(weir_channel *ch, void *room)
 {
     weir_pipeline *pipeline = weir_channel_pipeline(ch);
@@ -209,28 +209,24 @@ static int init_child(weir_channel *ch, void *room)
 
 int main(int argc, char **argv)
 {
+    weir_channel_group *room = weir_channel_group_new();
+    weir_option_value limit = { WEIR_OPTION_MAX_OUTBOUND_BYTES, MAX_UNREAD };
     example self = {
         .name = "weir-chat",
-        .about =
-            "A room to talk in, with nc 127.0.0.1 8023: the first line is your name, the others "
-            "go\n"
-            "to everybody else. Lines have up to 8192 bytes; who sends more, or does not read, is\n"
-            "thrown out.\n",
+        .about = "A chat room, for nc 127.0.0.1 8023: the first line is your name, the others are\n"
+                 "sent to all other guests. Lines have up to 8192 bytes; a guest that sends a\n"
+                 "longer one, or does not read, is disconnected.\n",
         .listen = "127.0.0.1:8023",
+        .server = { .init_child = init_child,
+                    .arg = room,
+                    .child_options = &limit,
+                    .child_option_count = 1 },
     };
-    example_parse(&self, argc, argv);
-    weir_channel_group *room = weir_channel_group_new();
-    weir_option_value limit = { WEIR_OPTION_MAX_OUTBOUND_BYTES, MOST_UNREAD };
-    weir_server_config config = {
-        .init_child = init_child,
-        .arg = room,
-        .child_options = &limit,
-        .child_option_count = 1,
-    };
-    bool is_ready = room != NULL && example_listen(&self, &config);
-    if (is_ready)
-        example_serve(&self);
-    example_end(&self);
-    weir_channel_group_release(room); /* after the last channel that has it as an argument */
-    return is_ready ? 0 : 1;
+    if (room == NULL) {
+        fprintf(stderr, "weir-chat: no memory\n");
+        return 1;
+    }
+    int exit_code = example_run(&self, argc, argv);
+    weir_channel_group_release(room); /* all channels that have it as an argument are closed */
+    return exit_code;
 }

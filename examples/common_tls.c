@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the examples share about TLS. It is a component of weir, so it may not be there. */
+/* TLS of the examples. It is a component of weir that may be missing. */
 #include "common.h"
 
 #ifdef WEIR_EXAMPLES_HAVE_TLS
@@ -10,26 +10,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void refuse(const char *program, const char *why)
+static void fail_options(const char *program, const char *cause)
 {
-    fprintf(stderr, "%s: %s; try --help\n", program, why);
+    fprintf(stderr, "%s: %s; try --help\n", program, cause);
     exit(2);
 }
 
 static void check_server(const example_tls *self, const char *program)
 {
     if (!self->is_wanted && (self->certificate != NULL || self->key != NULL))
-        refuse(program, "--cert and --key are for --tls");
+        fail_options(program, "--cert and --key are for --tls");
     if ((self->certificate == NULL) != (self->key == NULL))
-        refuse(program, "--cert and --key go together");
+        fail_options(program, "--cert and --key go together");
 }
 
 static void check_client(const example_tls *self, const char *program)
 {
     if (!self->is_wanted && (self->ca != NULL || self->host != NULL || self->is_insecure))
-        refuse(program, "--ca, --host and --insecure are for connections with TLS");
+        fail_options(program, "--ca, --host and --insecure are for connections with TLS");
     if (self->ca != NULL && self->is_insecure)
-        refuse(program, "--insecure trusts everybody, so --ca makes no sense");
+        fail_options(program, "--ca and --insecure exclude each other");
 }
 
 #ifdef WEIR_EXAMPLES_HAVE_TLS
@@ -53,13 +53,11 @@ bool example_tls_serve(example_tls *self, const char *program)
     if (code < 0)
         fprintf(stderr, "%s: %s\n", program, error.message);
     else if (self->certificate == NULL)
-        fprintf(stderr,
-                "%s: a self-signed certificate for localhost was made, for want of --cert\n",
-                program);
+        fprintf(stderr, "%s: no --cert: using a self-signed certificate for localhost\n", program);
     return code == 0;
 }
 
-/* The host of "host:port" and "[host]:port". Who is on this machine anyway is localhost. */
+/* The host of "host:port" and "[host]:port"; localhost for Unix sockets. */
 static const char *host_of(const char *address, char *host, size_t size)
 {
     bool is_local = strncmp(address, "unix:", 5) == 0;
@@ -88,13 +86,13 @@ bool example_tls_connect(example_tls *self, const char *program, const char *add
     }
     if (self->is_insecure) {
         weir_tls_context_dangerously_verify_nothing(self->context);
-        fprintf(stderr, "%s: --insecure: nobody knows who the server is\n", program);
+        fprintf(stderr, "%s: --insecure: the server's certificate is not verified\n", program);
     }
     return true;
 }
 
-/* What was agreed on, for --log info. */
-static void agreed_on_event(weir_ctx *ctx, weir_msg *event)
+/* Logs the result of the handshake. */
+static void session_log_on_event(weir_ctx *ctx, weir_msg *event)
 {
     const weir_tls_session *session = weir_tls_session_from(event);
     if (session != NULL)
@@ -104,7 +102,8 @@ static void agreed_on_event(weir_ctx *ctx, weir_msg *event)
     weir_ctx_fire_event(ctx, event);
 }
 
-static const weir_handler_type agreed = { .name = "agreed", .on_event = agreed_on_event };
+static const weir_handler_type session_log = { .name = "session-log",
+                                               .on_event = session_log_on_event };
 
 int example_tls_add(const example_tls *self, weir_channel *channel)
 {
@@ -113,7 +112,7 @@ int example_tls_add(const example_tls *self, weir_channel *channel)
         return 0;
     int code = weir_pipeline_add_last(pipeline, "tls", &weir_tls_handler,
                                       &(weir_tls){ .context = self->context, .host = self->host });
-    return code < 0 ? code : weir_pipeline_add_last(pipeline, "agreed", &agreed, NULL);
+    return code < 0 ? code : weir_pipeline_add_last(pipeline, "session-log", &session_log, NULL);
 }
 
 void example_tls_end(example_tls *self)
@@ -123,7 +122,7 @@ void example_tls_end(example_tls *self)
 
 #else
 
-static bool tell_absence(const example_tls *self, const char *program)
+static bool report_absence(const example_tls *self, const char *program)
 {
     if (self->is_wanted)
         fprintf(stderr, "%s: there is no TLS here: weir was built without OpenSSL\n", program);
@@ -133,14 +132,14 @@ static bool tell_absence(const example_tls *self, const char *program)
 bool example_tls_serve(example_tls *self, const char *program)
 {
     check_server(self, program);
-    return tell_absence(self, program);
+    return report_absence(self, program);
 }
 
 bool example_tls_connect(example_tls *self, const char *program, const char *address)
 {
     (void)address;
     check_client(self, program);
-    return tell_absence(self, program);
+    return report_absence(self, program);
 }
 
 int example_tls_add(const example_tls *self, weir_channel *channel)

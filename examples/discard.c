@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* weir-discard: reads, and answers nothing (RFC 863). */
+/* weir-discard: reads and sends nothing (RFC 863). */
 #include "common.h"
 
 static void discard_on_read(weir_ctx *ctx, weir_msg *msg)
 {
     (void)ctx;
-    weir_msg_release(msg); /* who neither passes a message on nor writes it releases it */
+    weir_msg_release(msg); /* neither forwarded nor written, so released */
 }
 
 static void discard_on_inactive(weir_ctx *ctx)
@@ -33,15 +33,10 @@ int main(int argc, char **argv)
 {
     example self = {
         .name = "weir-discard",
-        .about =
-            "Reads, and answers nothing. With --log info it tells how many bytes each connection\n"
-            "has sent.\n",
+        .about = "Reads and sends nothing. With --log info it logs the bytes received from each "
+                 "connection.\n",
         .listen = "127.0.0.1:8009",
+        .server.init_child = init_child,
     };
-    example_parse(&self, argc, argv);
-    bool is_ready = example_listen(&self, &(weir_server_config){ .init_child = init_child });
-    if (is_ready)
-        example_serve(&self);
-    example_end(&self);
-    return is_ready ? 0 : 1;
+    return example_run(&self, argc, argv);
 }

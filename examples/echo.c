@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir-echo: answers with what it reads. README.md shows the same without switches. */
+/* weir-echo: sends back the bytes that it receives. README.md shows it without options. */
 #include "common.h"
 
 #include <stdio.h>
@@ -41,7 +41,9 @@ static int init_child(weir_channel *ch, void *arg)
     return weir_pipeline_add_last(weir_channel_pipeline(ch), "echo", &echo, arg);
 }
 
-/* With --proxy-protocol: who comes, as the proxy says. */
+static bool expects_proxy; /* --proxy-protocol */
+
+/* Logs the addresses in the proxy's header. */
 static void proxied_on_event(weir_ctx *ctx, weir_msg *event)
 {
     const weir_proxy_event *proxy = weir_proxy_event_from(event);
@@ -62,15 +64,15 @@ static void proxied_on_event(weir_ctx *ctx, weir_msg *event)
 
 static const weir_handler_type proxied = { .name = "proxied", .on_event = proxied_on_event };
 
-/* With switches: what comes before the bytes to be answered. A proxy's header is not encrypted. */
-static int init_switched_child(weir_channel *ch, void *arg)
+/* A proxy's header is not encrypted. */
+static int init_with_options(weir_channel *ch, void *arg)
 {
     const example *self = arg;
     weir_pipeline *pipeline = weir_channel_pipeline(ch);
     int code = 0;
-    if (self->expects_proxy)
+    if (expects_proxy)
         code = weir_pipeline_add_last(pipeline, "proxy", &weir_proxy_decoder, NULL);
-    if (self->expects_proxy && code == 0)
+    if (expects_proxy && code == 0)
         code = weir_pipeline_add_last(pipeline, "proxied", &proxied, NULL);
     if (code == 0)
         code = example_tls_add(&self->tls, ch);
@@ -81,18 +83,16 @@ int main(int argc, char **argv)
 {
     example self = {
         .name = "weir-echo",
-        .about =
-            "Answers with what it reads, over TCP or Unix streams. Try it with nc 127.0.0.1 8007\n"
-            "or weir-echo-client.\n",
+        .about = "Sends back the bytes that it receives, over TCP or Unix streams. Try it with\n"
+                 "nc 127.0.0.1 8007 or weir-echo-client.\n",
         .listen = "127.0.0.1:8007",
-        .has_proxy = true,
-        .has_tls = true,
+        .server = { .init_child = init_with_options, .arg = &self },
     };
-    example_parse(&self, argc, argv);
-    bool is_ready = example_listen(
-        &self, &(weir_server_config){ .init_child = init_switched_child, .arg = &self });
-    if (is_ready)
-        example_serve(&self);
-    example_end(&self);
-    return is_ready ? 0 : 1;
+    self.options = (example_option[]){
+        { "proxy-protocol", NULL, "expect a PROXY header; --log info logs the client's address",
+          .flag = &expects_proxy },
+        EXAMPLE_TLS_SERVER_OPTIONS(&self.tls),
+        { 0 },
+    };
+    return example_run(&self, argc, argv);
 }

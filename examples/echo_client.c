@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* weir-echo-client: sends to an echo server, checks what comes back, and tells how long it took. */
+/* weir-echo-client: sends messages to an echo server, compares the answers and prints latencies. */
 #include "common.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,16 +14,16 @@ typedef struct settings {
     example_tls tls;
 } settings;
 
-/* The argument of its handler. Until the channel is closed it is its loop's, then main's. */
+/* The argument of its handler. Owned by the loop until the channel is closed, then by main. */
 typedef struct connection {
     const settings *wanted;
     weir_channel *channel;
-    weir_buf *ping;  /* what was sent last */
-    size_t received; /* of the answer to it */
+    weir_buf *ping;  /* the last message */
+    size_t received; /* bytes of the answer to it */
     int64_t sent_ns;
-    weir_ctx_timer patience;
+    weir_ctx_timer answer_timeout;
     int answered;
-    int64_t *round_trips_ns; /* so many as answered */
+    int64_t *round_trips_ns; /* of `answered` messages */
     weir_error error;        /* the first one */
 } connection;
 
@@ -35,7 +34,7 @@ static int64_t now_ns(void)
     return weir_clock_now_ns(weir_clock_monotonic());
 }
 
-/* Each message is another one, so that neither a lost nor a swapped byte looks right. */
+/* Messages differ, so that lost, repeated and swapped bytes are detected. */
 static weir_buf *new_ping(size_t size, int number)
 {
     weir_buf *ping = weir_buf_new(size);
@@ -55,26 +54,26 @@ static void send_ping(weir_ctx *ctx)
     if (self->ping != NULL)
         weir_buf_release(self->ping);
     self->ping = new_ping((size_t)self->wanted->size, self->answered);
-    if (weir_buf_duplicate(self->ping, &copy) < 0) { /* one goes, one stays to compare */
+    if (weir_buf_duplicate(self->ping, &copy) < 0) { /* one is sent, one is compared */
         weir_ctx_fail(ctx, -ENOMEM, "no memory for a message");
         return;
     }
     self->received = 0;
     self->sent_ns = now_ns();
-    weir_ctx_schedule(ctx, &self->patience, WEIR_SECONDS(self->wanted->timeout_s));
+    weir_ctx_schedule(ctx, &self->answer_timeout, WEIR_SECONDS(self->wanted->timeout_s));
     weir_ctx_write_and_flush(ctx, weir_buf_msg(copy), NULL);
 }
 
-static void on_impatience(weir_ctx_timer *timer, weir_ctx *ctx)
+static void on_answer_timeout(weir_ctx_timer *timer, weir_ctx *ctx)
 {
-    const connection *self = WEIR_CONTAINER(timer, connection, patience);
+    const connection *self = WEIR_CONTAINER(timer, connection, answer_timeout);
     weir_ctx_fail(ctx, -ETIMEDOUT, "no answer within %d s", self->wanted->timeout_s);
 }
 
 static void client_on_active(weir_ctx *ctx)
 {
     connection *self = weir_ctx_arg(ctx);
-    self->patience.fire = on_impatience;
+    self->answer_timeout.fire = on_answer_timeout;
     send_ping(ctx);
     weir_ctx_fire_active(ctx);
 }
@@ -150,7 +149,7 @@ static double in_us(int64_t ns)
     return (double)ns / 1000;
 }
 
-/* A line for each doubling from the shortest to the longest. */
+/* A line for each power of two, from the shortest to the longest. */
 static void print_histogram(const int64_t *sorted_ns, size_t count)
 {
     int64_t below_ns = 1000;
@@ -171,14 +170,14 @@ static void print_results(int64_t *ns, size_t count, const settings *wanted, int
     printf("%zu answers of %d bytes over %d connection%s in %.3f s, all as sent\n", count,
            wanted->size, wanted->connections, wanted->connections == 1 ? "" : "s",
            (double)took_ns / 1e9);
-    printf("round trip: least %.1f, median %.1f, 99%% %.1f, most %.1f us\n", in_us(ns[0]),
+    printf("round trip: min %.1f, median %.1f, 99%% %.1f, max %.1f us\n", in_us(ns[0]),
            in_us(ns[count / 2]), in_us(ns[count * 99 / 100]), in_us(ns[count - 1]));
     print_histogram(ns, count);
 }
 
 /* The run -------------------------------------------------------------------------------------- */
 
-/* Connects all, waits until all are closed, and says whether all went well. */
+/* Connects all and waits until all are closed. Returns whether all connected. */
 static bool run(weir_group *group, connection *connections, const settings *wanted)
 {
     bool is_fine = true;
@@ -198,7 +197,7 @@ static bool run(weir_group *group, connection *connections, const settings *want
     return is_fine;
 }
 
-/* Now that the loops have ended, everything is main's. */
+/* Prints the errors; the loops have ended. Returns whether there are none. */
 static bool check(connection *connections, const settings *wanted)
 {
     bool is_fine = true;
@@ -215,83 +214,23 @@ static bool check(connection *connections, const settings *wanted)
     return is_fine;
 }
 
-static void print_help(const settings *normal)
-{
-    printf("usage: %s [OPTION]...\n"
-           "Sends messages to an echo server, each when the one before has come back, checks the\n"
-           "answers, and tells how long they took. Ends with 1 when anything is wrong.\n\n"
-           "  --connect ADDR     the server (default %s)\n"
-           "  --count N          messages over each connection (default %d)\n"
-           "  --size BYTES       of each message (default %d)\n"
-           "  --connections N    at the same time (default %d)\n"
-           "  --timeout SECONDS  for each answer (default %d)\n"
-           "  --tls              the server speaks TLS\n" EXAMPLE_TLS_HELP
-           "  --io KIND          auto, epoll, uring or blocking, as WEIR_IO of the environment\n"
-           "  --log LEVEL        off, error, warn, info, debug or trace (default warn)\n"
-           "  --help             this text\n",
-           program, normal->connect, normal->count, normal->size, normal->connections,
-           normal->timeout_s);
-}
-
 static void parse(settings *wanted, int argc, char **argv)
 {
-    enum { CONNECT, COUNT, SIZE, CONNECTIONS, TIMEOUT, TLS, CA, HOST, INSECURE, IO, LOG, HELP };
-    static const struct option options[] = {
-        { "connect", required_argument, NULL, CONNECT },
-        { "count", required_argument, NULL, COUNT },
-        { "size", required_argument, NULL, SIZE },
-        { "connections", required_argument, NULL, CONNECTIONS },
-        { "timeout", required_argument, NULL, TIMEOUT },
-        { "tls", no_argument, NULL, TLS },
-        { "ca", required_argument, NULL, CA },
-        { "host", required_argument, NULL, HOST },
-        { "insecure", no_argument, NULL, INSECURE },
-        { "io", required_argument, NULL, IO },
-        { "log", required_argument, NULL, LOG },
-        { "help", no_argument, NULL, HELP },
+    const example_option options[] = {
+        { "connect", "ADDR", "the server", .text = &wanted->connect },
+        { "count", "N", "messages over each connection", .number = &wanted->count, 1, 10000000 },
+        { "size", "BYTES", "of each message", .number = &wanted->size, 1, 8 << 20 },
+        { "connections", "N", "at the same time", .number = &wanted->connections, 1, 10000 },
+        { "timeout", "SECONDS", "for each answer", .number = &wanted->timeout_s, 1, 3600 },
+        { "tls", NULL, "speak TLS", .flag = &wanted->tls.is_wanted },
+        EXAMPLE_TLS_CLIENT_OPTIONS(&wanted->tls),
+        EXAMPLE_LOOP_OPTIONS,
         { 0 },
     };
-    example_choose_log(program, "warn");
-    for (int which; (which = example_next_option(program, argc, argv, options, 0)) != -1;) {
-        switch (which) {
-        case CONNECT:
-            wanted->connect = optarg;
-            break;
-        case COUNT:
-            wanted->count = example_number(program, "--count", optarg, 1, 10000000);
-            break;
-        case SIZE:
-            wanted->size = example_number(program, "--size", optarg, 1, 8 << 20);
-            break;
-        case CONNECTIONS:
-            wanted->connections = example_number(program, "--connections", optarg, 1, 10000);
-            break;
-        case TIMEOUT:
-            wanted->timeout_s = example_number(program, "--timeout", optarg, 1, 3600);
-            break;
-        case TLS:
-            wanted->tls.is_wanted = true;
-            break;
-        case CA:
-            wanted->tls.ca = optarg;
-            break;
-        case HOST:
-            wanted->tls.host = optarg;
-            break;
-        case INSECURE:
-            wanted->tls.is_insecure = true;
-            break;
-        case IO:
-            example_choose_io(program, optarg);
-            break;
-        case LOG:
-            example_choose_log(program, optarg);
-            break;
-        default: /* HELP */
-            print_help(wanted);
-            exit(0);
-        }
-    }
+    const char *about =
+        "Sends messages to an echo server, one after another on each connection, compares the\n"
+        "answers, and prints the round-trip times. Exits with 1 after any failure.\n";
+    example_parse(&(example_command){ program, about, options, NULL, NULL }, argc, argv);
 }
 
 int main(int argc, char **argv)
@@ -318,8 +257,8 @@ int main(int argc, char **argv)
     connection *connections = calloc(connection_count, sizeof *connections);
     bool is_fine = round_trips_ns != NULL && connections != NULL;
     if (!is_fine)
-        fprintf(stderr, "%s: there is no memory for %zu round trips on each of %zu connections\n",
-                program, count, connection_count);
+        fprintf(stderr, "%s: no memory for %zu round trips on each of %zu connections\n", program,
+                count, connection_count);
     for (size_t i = 0; is_fine && i < connection_count; i++) {
         connections[i].wanted = &wanted;
         connections[i].round_trips_ns = &round_trips_ns[i * count];
@@ -327,7 +266,7 @@ int main(int argc, char **argv)
     int64_t started_ns = now_ns();
     is_fine = is_fine && run(group, connections, &wanted);
     int64_t took_ns = now_ns() - started_ns;
-    weir_group_shutdown(group, 0, 1000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(1));
     weir_group_free(group);
     example_tls_end(&wanted.tls);
     is_fine = connections != NULL && check(connections, &wanted) && is_fine;

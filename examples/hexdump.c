@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* weir-hexdump: shows a file or standard input as a table of bytes, read into pooled buffers. */
-#include "common.h"
+#include "options.h"
+
+#include <weir/weir.h>
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
+
+static const char program[] = "weir-hexdump";
 
 /* Reads `in` as pieces of 4 KiB, joined without copying. 0, or a negative code. */
 static int read_all(FILE *in, weir_buf *all)
@@ -17,7 +20,7 @@ static int read_all(FILE *in, weir_buf *all)
         if (ferror(in))
             code = -errno;
         weir_buf_advance_writer(piece, length);
-        /* The piece goes with the call, whatever that answers. */
+        /* The call takes ownership of the piece, also when it fails. */
         int added = weir_buf_composite_add(all, piece);
         if (code == 0)
             code = added;
@@ -33,11 +36,11 @@ static int dump(FILE *in, const char *name)
     if (code == 0)
         code = weir_buf_hex_dump(all, 0, weir_buf_readable(all), text);
     if (code == 0) {
-        /* The table has grown in one piece, so there is a pointer to all of it. */
+        /* A buffer that is not a composite is contiguous. */
         size_t length = weir_buf_readable(text);
         fwrite(weir_buf_peek(text, 0, length), 1, length, stdout);
     } else {
-        fprintf(stderr, "weir-hexdump: %s: %s\n", name, weir_error_text(code));
+        fprintf(stderr, "%s: %s: %s\n", program, name, weir_error_text(code));
     }
     if (all != NULL)
         weir_buf_release(all);
@@ -48,13 +51,13 @@ static int dump(FILE *in, const char *name)
 
 int main(int argc, char **argv)
 {
-    example_only_help("weir-hexdump", argc, argv, 1,
-                      "usage: weir-hexdump [FILE]\n"
-                      "Shows a file, or standard input, byte by byte.\n");
-    const char *name = argv[optind];
+    const char *name = NULL;
+    const example_option argument = { "FILE", .text = &name };
+    const char *about = "Shows the bytes of a file, or of standard input, as a table.\n";
+    example_parse(&(example_command){ program, about, .argument = &argument }, argc, argv);
     FILE *in = name != NULL ? fopen(name, "rb") : stdin;
     if (in == NULL) {
-        fprintf(stderr, "weir-hexdump: %s: %s\n", name, weir_error_text(-errno));
+        fprintf(stderr, "%s: %s: %s\n", program, name, weir_error_text(-errno));
         return 1;
     }
     int status = dump(in, name != NULL ? name : "standard input");

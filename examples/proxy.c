@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* weir-proxy: connects each client with an upstream server and passes everything on, both ways.
+/* weir-proxy: connects each client with an upstream server and forwards the bytes both ways.
  *
  *     client  --->  front: [tls] [bridge]  <--->  back: [tls] [bridge]  --->  upstream
  *
- * The bridge is a handler of weir's; TLS is there if it is wanted on that side. */
+ * The bridge is a handler of weir's; TLS is optional on both sides. */
 #include "common.h"
 
 #include <inttypes.h>
 
-#define CONNECT_TIMEOUT_MS 10000
+#define CONNECT_TIMEOUT_NS WEIR_SECONDS(10)
 
-static const example *wanted; /* set by main, before there are other threads */
+static bool is_copying; /* --copy */
 
 static void log_end(void *arg, const weir_bridge_result *result)
 {
@@ -26,27 +26,27 @@ static void log_end(void *arg, const weir_bridge_result *result)
 
 static int init_back(weir_channel *back, void *arg)
 {
-    (void)arg;
-    return example_tls_add(&wanted->connect_tls, back);
+    const example *self = arg;
+    return example_tls_add(&self->connect_tls, back);
 }
 
 static int init_front(weir_channel *front, void *arg)
 {
-    (void)arg;
+    const example *self = arg;
     const weir_client_config client = {
-        .group = wanted->workers,
         .init = init_back,
-        .connect_timeout_ms = CONNECT_TIMEOUT_MS,
+        .arg = arg,
+        .connect_timeout_ns = CONNECT_TIMEOUT_NS,
     };
     const weir_bridge_config bridge = {
-        .relay_after_bytes = wanted->is_copying ? WEIR_OFF : 0,
+        .relay_after_bytes = is_copying ? WEIR_OFF : 0,
         .on_end = log_end,
     };
     weir_error error;
-    int code = example_tls_add(&wanted->tls, front);
+    int code = example_tls_add(&self->tls, front);
     if (code < 0)
         return code;
-    code = weir_bridge_connect(front, &client, wanted->connect, &bridge, &error);
+    code = weir_bridge_connect(front, &client, self->connect, &bridge, &error);
     if (code < 0)
         weir_log(WEIR_LOG_ERROR, "proxy", "%s", error.message);
     return code;
@@ -57,20 +57,21 @@ int main(int argc, char **argv)
     example self = {
         .name = "weir-proxy",
         .about =
-            "Connects whoever connects to it with another server, and passes on all bytes and the\n"
-            "end of each direction. A slow reader slows down the other side. The kernel moves the\n"
-            "bytes of large transfers, except with --copy, TLS and --io blocking.\n",
+            "Connects each client with an upstream server and forwards all bytes and the FIN of\n"
+            "each direction. A slow reader slows down its peer. The kernel moves the bytes of\n"
+            "large transfers, except with --copy, TLS and --io blocking.\n",
         .listen = "127.0.0.1:8080",
         .connect = "127.0.0.1:8007",
-        .has_copy = true,
-        .has_tls = true,
+        .server = { .init_child = init_front, .arg = &self },
     };
-    example_parse(&self, argc, argv);
-    wanted = &self;
-    weir_server_config config = { .init_child = init_front };
-    bool is_ready = example_listen(&self, &config);
-    if (is_ready)
-        example_serve(&self);
-    example_end(&self);
-    return is_ready ? 0 : 1;
+    self.options = (example_option[]){
+        { "connect", "ADDR", "the upstream server", .text = &self.connect },
+        { "copy", NULL, "pass the bytes through handlers; --log debug shows them",
+          .flag = &is_copying },
+        EXAMPLE_TLS_SERVER_OPTIONS(&self.tls),
+        { "connect-tls", NULL, "speak TLS with the upstream", .flag = &self.connect_tls.is_wanted },
+        EXAMPLE_TLS_CLIENT_OPTIONS(&self.connect_tls),
+        { 0 },
+    };
+    return example_run(&self, argc, argv);
 }

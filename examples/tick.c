@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* weir-tick: an event loop with a timer, a watched descriptor and signals.
  *
- * Counts seconds, tells what is typed, and ends with ^C, the end of input, or after the seconds
- * that the command line names. */
-#include "common.h"
+ * Counts seconds and the bytes typed. Ends at ^C, at EOF of the input, or after the seconds that
+ * the command line says. */
+#include "options.h"
 
-#include <getopt.h>
+#include <weir/weir.h>
+
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+static const char program[] = "weir-tick";
 
 typedef struct ticker {
     weir_group *group;
@@ -23,7 +26,8 @@ typedef struct ticker {
 static void end(ticker *self, const char *why)
 {
     printf("%s, ending\n", why);
-    weir_group_shutdown(self->group, 0, 1000); /* asynchronous: stops timer, watch and signals */
+    /* Asynchronous: stops the timer, the watch and the signals. */
+    weir_group_shutdown(self->group, 0, WEIR_SECONDS(1));
 }
 
 static int on_second(weir_timer *timer)
@@ -47,12 +51,12 @@ static void on_input(weir_watch *watch, unsigned events)
     weir_watch_stop(watch);
 }
 
-/* Also at once: files and /dev/null are always ready, and cannot be waited for. */
+/* Also called at once: epoll rejects files and /dev/null, which are always ready. */
 static void on_input_end(weir_watch *watch, int code)
 {
     ticker *self = WEIR_CONTAINER(watch, ticker, input);
     if (code < 0 && code != WEIR_ESHUTDOWN)
-        printf("no input to wait for: %s\n", weir_error_text(code));
+        printf("cannot watch the input: %s\n", weir_error_text(code));
     if (code != WEIR_ESHUTDOWN && self->limit == 0)
         end(self, "end of input");
 }
@@ -89,25 +93,23 @@ int main(int argc, char **argv)
         .terminate = { .raised = on_terminate },
     };
     weir_error error;
-    example_only_help("weir-tick", argc, argv, 1,
-                      "usage: weir-tick [SECONDS]\n"
-                      "Counts seconds, and tells what is typed. Ends with ^C, the end of input, or "
-                      "after SECONDS.\n");
-    if (optind < argc)
-        self.limit = example_number("weir-tick", "SECONDS", argv[optind], 1, 1000000000);
+    const example_option argument = { "SECONDS", .number = &self.limit, 1, 1000000000 };
+    const char *about =
+        "Counts seconds and the bytes typed. Ends at ^C, at EOF or after SECONDS.\n";
+    example_parse(&(example_command){ program, about, .argument = &argument }, argc, argv);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    /* Not what WEIR_IO says: a blocking loop waits for one descriptor, and this one for three. */
+    /* Not the default of WEIR_IO: a blocking loop waits for one descriptor, and this for three. */
     weir_group_config config = { .loops = 1, .name = "tick", .io = WEIR_IO_EPOLL };
     int code = weir_group_new(&self.group, &config, &error);
     if (code < 0) {
-        fprintf(stderr, "weir-tick: %s\n", error.message);
+        fprintf(stderr, "%s: %s\n", program, error.message);
         return 1;
     }
     self.loop = weir_group_next_loop(self.group);
     code = start(&self);
     if (code < 0) {
-        fprintf(stderr, "weir-tick: %s\n", weir_error_text(code));
-        weir_group_shutdown(self.group, 0, 1000);
+        fprintf(stderr, "%s: %s\n", program, weir_error_text(code));
+        weir_group_shutdown(self.group, 0, WEIR_SECONDS(1));
     }
     weir_future_await(weir_group_terminated(self.group));
     weir_group_free(self.group);

@@ -245,6 +245,12 @@ unsigned harness_log_end(void)
 
 /* Some of the tests ---------------------------------------------------------------------------- */
 
+/* Lines that a case does not keep are not printed. */
+__attribute__((constructor)) static void be_silent(void)
+{
+    weir_log_set(WEIR_LOG_OFF, NULL, NULL);
+}
+
 /* A program runs those of its tests that WEIR_TEST_FILTER of the environment matches. */
 __attribute__((constructor)) static void take_filter(void)
 {

@@ -22,7 +22,7 @@ def read_topics(path):
 def read_environment(root):
     """The variables that weir reads."""
     sources = "".join(path.read_text() for path in (root / "src").rglob("*.c"))
-    return set(re.findall(r'getenv\("(\w+)"\)', sources))
+    return set(re.findall(r'(?:getenv\(|weir_env_words \w+ = \{\s*)"(\w+)"', sources))
 
 
 def heading(title, line):

@@ -6,6 +6,7 @@
 #include <weir/api.h>
 #include <weir/channel.h>
 #include <weir/client.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 
 WEIR_BEGIN_DECLS
@@ -43,8 +44,8 @@ typedef struct weir_bridge_result {
 
 /** Zero is the default of every field. The struct is copied. */
 typedef struct weir_bridge_config {
-    int idle_timeout_ms; /* resets both channels when nothing has moved for so long; 0: 10 minutes,
-                            WEIR_OFF: never */
+    int64_t idle_timeout_ns;   /* resets both channels if no byte was moved for so long; 0: 600 s,
+                                  WEIR_OFF: never */
     int64_t relay_after_bytes; /* 0: 1 MiB, WEIR_OFF: the kernel never relays */
 
     /* Called once, when each channel has closed or lost the handler, on the thread of the later
@@ -69,7 +70,8 @@ WEIR_API int weir_bridge(weir_channel *front, weir_channel *back, const weir_bri
  * reads.
  *
  * `client` is copied. Its `init` adds handlers of the back channel, on its loop, before the bridge
- * is added. `client->loop` NULL means the loop of `front`, if that serves more than one channel.
+ * is added. `client->group` NULL means the group of `front`, and `client->loop` NULL its loop, if
+ * that serves more than one channel.
  * If the connection fails, `front` closes.
  *
  * Returns 0, or a negative code as weir_client_start and weir_pipeline_add_last do. Call it on the

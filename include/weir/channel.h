@@ -5,6 +5,7 @@
 
 #include <weir/address.h>
 #include <weir/api.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 #include <weir/future.h>
 #include <weir/loop.h>
@@ -185,14 +186,22 @@ WEIR_API void weir_channel_shutdown(weir_channel *channel, weir_promise *promise
 WEIR_API void weir_channel_close(weir_channel *channel, weir_promise *promise);
 
 /** Closes in good order: sends what was written, however long the other side takes to read it;
- * shutdown; then waits until the other side has ended, too, at most for linger_ms; then close,
+ * shutdown; then waits until the other side has ended, too, at most for linger_ns; then close,
  * which also cuts it short at any time. What it reads meanwhile goes through the pipeline. The
  * promise succeeds with weir_channel_closed; -EALREADY for a second one. */
 WEIR_API void weir_channel_finish(weir_channel *channel, weir_promise *promise);
 
+/** Asks the handlers to end the channel soon: fires weir_event_draining, once. Handlers that do not
+ * know the event ignore it, so the channel stays open until it is closed. Cannot fail. Thread-safe.
+ */
+WEIR_API void weir_channel_drain(weir_channel *channel);
+
+/** Whether weir_channel_drain was called. Thread-safe. */
+WEIR_API bool weir_channel_is_draining(const weir_channel *channel);
+
 /** Closes at once, without sending what is queued and without asking a handler: a TCP peer receives
  * a reset and knows that the stream is incomplete; the peer of any other channel sees EOF. Also
- * ends a close that waits (close_linger_s). Pending writes fail with WEIR_ECLOSED. Cannot fail.
+ * ends a close that waits (close_linger_ns). Pending writes fail with WEIR_ECLOSED. Cannot fail.
  * Thread-safe. */
 WEIR_API void weir_channel_reset(weir_channel *channel);
 
@@ -241,11 +250,11 @@ WEIR_API int weir_channel_set_write_hold(weir_channel *channel, weir_hold *hold,
 /*
  * allow_half_closure: when the other side ends its stream, handlers get weir_event_input_closed,
  * and may go on writing. Without it the channel is closed then, as soon as what was flushed is
- * sent, or the other side has taken nothing of it for linger_ms.
+ * sent, or the other side has taken nothing of it for linger_ns.
  */
 
 /*
- * close_linger_s: a close waits until the peer has acknowledged everything, at most so long; 0
+ * close_linger_ns: a close waits until the peer has acknowledged everything, at most so long; 0
  * resets the connection instead. The end of the stream goes at once, and the channel is CLOSING
  * until the waiting is over. The kernel (SO_LINGER) would wait inside close(2); here no thread
  * does: the channel's loop looks now and then, up to 50 ms late. One that is on no loop is closed
@@ -262,8 +271,8 @@ WEIR_API int weir_channel_set_write_hold(weir_channel *channel, weir_hold *hold,
     X(WRITE_HIGH_BYTES, write_high_bytes, BYTES, 1, INT32_MAX, 65536)                              \
     X(MAX_OUTBOUND_BYTES, max_outbound_bytes, BYTES, 1, INT64_MAX, 16777216)                       \
     X(MAX_EVENTS_AWAY, max_events_away, COUNT, 1, 1000000, 256)                                    \
-    X(LINGER_MS, linger_ms, MS, 0, 86400000, 5000)                                                 \
-    X(CONNECT_TIMEOUT_MS, connect_timeout_ms, MS, 0, 86400000, 30000)
+    X(LINGER_NS, linger_ns, NS, 0, WEIR_SECONDS(86400), WEIR_SECONDS(5))                           \
+    X(CONNECT_TIMEOUT_NS, connect_timeout_ns, NS, WEIR_OFF, WEIR_SECONDS(86400), WEIR_SECONDS(30))
 
 /* What sockets have, each kind its own: where one does not, -ENOPROTOOPT. They are the kernel's,
  * who may round what it is given, doubles buffer sizes, and has defaults of its own: -1 here. */
@@ -276,7 +285,7 @@ WEIR_API int weir_channel_set_write_hold(weir_channel *channel, weir_hold *hold,
     X(REUSE_PORT, reuse_port, BOOL, 0, 1, 0)                                                       \
     X(PRIORITY, priority, COUNT, 0, INT32_MAX, 0)                                                  \
     X(MARK, mark, COUNT, 0, UINT32_MAX, 0)                                                         \
-    X(BUSY_POLL_US, busy_poll_us, COUNT, 0, INT32_MAX, -1)                                         \
+    X(BUSY_POLL_NS, busy_poll_ns, NS, 0, WEIR_US(INT32_MAX), -1)                                   \
     X(INCOMING_CPU, incoming_cpu, COUNT, 0, 65535, -1)                                             \
     X(BIND_INTERFACE, bind_interface, COUNT, 0, INT32_MAX, 0)                                      \
     /* IPv4 and IPv6. */                                                                           \
@@ -294,21 +303,21 @@ WEIR_API int weir_channel_set_write_hold(weir_channel *channel, weir_hold *hold,
     X(CORK, cork, BOOL, 0, 1, 0)                                                                   \
     X(QUICK_ACK, quick_ack, BOOL, 0, 1, -1)                                                        \
     X(KEEP_ALIVE, keep_alive, BOOL, 0, 1, 0)                                                       \
-    X(KEEP_IDLE_S, keep_idle_s, COUNT, 1, 32767, -1)                                               \
-    X(KEEP_INTERVAL_S, keep_interval_s, COUNT, 1, 32767, -1)                                       \
+    X(KEEP_IDLE_NS, keep_idle_ns, NS, 1, WEIR_SECONDS(32767), -1)                                  \
+    X(KEEP_INTERVAL_NS, keep_interval_ns, NS, 1, WEIR_SECONDS(32767), -1)                          \
     X(KEEP_COUNT, keep_count, COUNT, 1, 127, -1)                                                   \
-    X(USER_TIMEOUT_MS, user_timeout_ms, MS, 0, INT32_MAX, 0)                                       \
+    X(USER_TIMEOUT_NS, user_timeout_ns, NS, 0, WEIR_MS(INT32_MAX), 0)                              \
     X(NOT_SENT_LOW_BYTES, not_sent_low_bytes, BYTES, 0, INT32_MAX, -1)                             \
     X(MAX_SEGMENT_BYTES, max_segment_bytes, BYTES, 88, 32767, -1)                                  \
     X(WINDOW_CLAMP_BYTES, window_clamp_bytes, BYTES, 0, INT32_MAX, -1)                             \
     X(SYN_COUNT, syn_count, COUNT, 1, 127, -1)                                                     \
     X(FAST_OPEN_CONNECT, fast_open_connect, BOOL, 0, 1, 0)                                         \
-    /* Seconds that closing waits for the peer to have everything; 0: it resets, -1: neither. */   \
-    X(CLOSE_LINGER_S, close_linger_s, COUNT, -1, 32767, -1)                                        \
+    /* A close waits so long until the peer has acknowledged everything; 0: it resets. */          \
+    X(CLOSE_LINGER_NS, close_linger_ns, NS, WEIR_OFF, WEIR_SECONDS(32767), WEIR_OFF)               \
     /* Listeners. */                                                                               \
     X(BACKLOG, backlog, COUNT, 1, INT32_MAX, 4096)                                                 \
     X(MAX_CONNECTIONS, max_connections, COUNT, 0, INT32_MAX, 0)                                    \
-    X(DEFER_ACCEPT_S, defer_accept_s, COUNT, 0, INT32_MAX, 0)                                      \
+    X(DEFER_ACCEPT_NS, defer_accept_ns, NS, 0, WEIR_SECONDS(INT32_MAX), 0)                         \
     X(FAST_OPEN, fast_open, COUNT, 0, INT32_MAX, 0)                                                \
     /* Datagrams. */                                                                               \
     X(MAX_DATAGRAM_BYTES, max_datagram_bytes, BYTES, 1, 65535, 2048)                               \
@@ -340,7 +349,7 @@ typedef enum weir_option_kind {
     WEIR_KIND_BOOL,
     WEIR_KIND_COUNT,
     WEIR_KIND_BYTES,
-    WEIR_KIND_MS,
+    WEIR_KIND_NS,
 } weir_option_kind;
 
 /** What an option is. */
@@ -410,6 +419,11 @@ typedef struct weir_attr_value {
 /** The peer has closed its output (EOF), with allow_half_closure: constant, compare by address. A
  * handler that is added later calls weir_ctx_is_input_closed. */
 WEIR_API extern weir_msg weir_event_input_closed;
+
+/** The channel shall end soon (weir_channel_drain, weir_server_drain): constant, compare by
+ * address. A protocol that keeps idle connections open closes them now, and finishes the others
+ * after the response in progress. A handler that is added later calls weir_channel_is_draining. */
+WEIR_API extern weir_msg weir_event_draining;
 
 WEIR_END_DECLS
 

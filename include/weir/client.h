@@ -6,6 +6,7 @@
 #include <weir/address.h>
 #include <weir/api.h>
 #include <weir/channel.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 #include <weir/future.h>
 #include <weir/group.h>
@@ -28,10 +29,10 @@ typedef struct weir_client_config {
     const weir_attr_value *attrs; /* their keys have no `destroy` */
     size_t attr_count;
 
-    const char *local;      /* where to come from, as 10.0.0.1:0 or unix:/path; NULL: anywhere */
-    int connect_timeout_ms; /* for all of it, names included; 0: 30 s, WEIR_OFF: none */
-    int stagger_ms; /* how long an address may keep the next one waiting; 0: 250, WEIR_OFF: until it
-                       has failed */
+    const char *local; /* where to come from, as 10.0.0.1:0 or unix:/path; NULL: anywhere */
+    int64_t connect_timeout_ns; /* for all of it, names included; 0: 30 s, WEIR_OFF: none */
+    int64_t stagger_ns; /* until the next address is tried as well; 0: 250 ms, WEIR_OFF: until the
+                           one before has failed */
     weir_resolver *resolver; /* for host names; NULL: the system's */
 } weir_client_config;
 
@@ -41,7 +42,7 @@ typedef struct weir_client_config {
  * the next one when the one before has failed or has not answered for a while (RFC 8305); the first
  * that answers becomes the channel, which the others never were. Where only one can be tried at a
  * time (WEIR_IO_BLOCKING has one descriptor per loop; descriptors may have run out; a port in
- * `local` is there once), one that does not answer is given up for the next after `stagger_ms` and
+ * `local` is there once), one that does not answer is given up for the next after `stagger_ns` and
  * an equal share of the time that is left (of 30 s without a timeout); the last one has all of the
  * rest.
  *

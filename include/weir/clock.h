@@ -4,6 +4,7 @@
 #define WEIR_CLOCK_H
 
 #include <weir/api.h>
+#include <weir/duration.h>
 
 WEIR_BEGIN_DECLS
 

@@ -6,6 +6,7 @@
 #include <weir/api.h>
 #include <weir/channel.h>
 #include <weir/client.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 #include <weir/future.h>
 
@@ -25,10 +26,10 @@ typedef struct weir_connection_pool_config {
     int max;                   /* connections at any moment; 0: 16 */
     int max_pending;           /* acquires that wait though nothing is on its way for them; 0: 1024,
                                   WEIR_OFF: none */
-    int acquire_timeout_ms;    /* how long an acquire waits; 0: 30 s, WEIR_OFF: for ever */
-    int idle_timeout_ms;       /* how long a connection is kept that nobody needs; 0: for ever */
-    int finish_timeout_ms;     /* closes a returned connection that has output left once it sends
-                                  none of it for this long; 0: 10 s, WEIR_OFF: no limit */
+    int64_t acquire_timeout_ns; /* how long an acquire waits; 0: 30 s, WEIR_OFF: for ever */
+    int64_t idle_timeout_ns;    /* how long a connection is kept that nobody needs; 0: for ever */
+    int64_t finish_timeout_ns;  /* closes a returned connection that has output left once it sends
+                               none of it for this long; 0: 10 s, WEIR_OFF: no limit */
     weir_connection_check_fn check; /* NULL: it is good as long as it is active */
     void *check_arg;
 } weir_connection_pool_config;
@@ -67,7 +68,7 @@ WEIR_API void weir_connection_pool_acquire(weir_connection_pool *pool, weir_prom
  * Returns a connection to the pool, also a closed one. It is lent again only if it is open both
  * ways, no shutdown or close was requested, it is writable, reads as it did when it was
  * made, and its queue has no output left. Otherwise the pool sends that output and closes it
- * (weir_channel_finish, limited by `finish_timeout_ms`).
+ * (weir_channel_finish, limited by `finish_timeout_ns`).
  *
  * Wait for the promises of all writes before the call: the pool sees only the channel's own queue.
  * Output that a handler still holds (weir_chunked_handler, weir_traffic_handler, any offloaded

@@ -4,6 +4,7 @@
 #define WEIR_EXECUTOR_H
 
 #include <weir/api.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 #include <weir/node.h>
 
@@ -81,7 +82,7 @@ WEIR_API weir_executor *weir_executor_current(void);
 
 /** In the order they follow each other. An executor never returns to an earlier state, with one
  * exception: a loop of a blocking group goes from STARTED back to NOT_STARTED when it is idle
- * (idle_loop_ms of the group), until the next task or channel. */
+ * (idle_loop_ns of the group), until the next task or channel. */
 typedef enum weir_executor_state {
     WEIR_EXECUTOR_NOT_STARTED,   /* no thread; the next task starts one */
     WEIR_EXECUTOR_STARTED,       /* runs tasks */
@@ -94,12 +95,12 @@ typedef enum weir_executor_state {
 WEIR_API weir_executor_state weir_executor_get_state(const weir_executor *executor);
 
 /**
- * Begins to end: as soon as no task was run for `quiet_ms`, and at the latest after `timeout_ms`,
+ * Begins to end: as soon as no task was run for `quiet_ns`, and at the latest after `timeout_ns`,
  * it takes no more tasks and its thread ends; one that never started starts for that. Timers are
  * cancelled at once. Asynchronous; a second call has no effect. -EINVAL when quiet is negative or
  * the timeout below it.
  */
-WEIR_API int weir_executor_shutdown(weir_executor *executor, int64_t quiet_ms, int64_t timeout_ms);
+WEIR_API int weir_executor_shutdown(weir_executor *executor, int64_t quiet_ns, int64_t timeout_ns);
 
 /** Complete when the executor has terminated: borrowed. Its listeners run on the thread that ends.
  */

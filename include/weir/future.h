@@ -4,6 +4,7 @@
 #define WEIR_FUTURE_H
 
 #include <weir/api.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 #include <weir/executor.h>
 #include <weir/node.h>

@@ -5,6 +5,7 @@
 
 #include <weir/api.h>
 #include <weir/clock.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 #include <weir/executor.h>
 
@@ -85,13 +86,13 @@ typedef struct weir_group_config {
     void *chooser_arg;
     weir_thread_start_fn start; /* NULL: a thread of weir's own */
     void *start_arg;
-    size_t stack_bytes; /* of weir's own threads; 0: the system's default */
-    bool is_pinned;     /* each of weir's own threads stays on one CPU, by turns */
-    bool is_manual;     /* no threads: whoever makes the group steps it, see weir_group_step */
-    weir_clock *clock;  /* NULL: the monotonic one; must outlive the group */
-    int watchdog_ms;    /* log callbacks that run longer, with their handler, channel and back trace
-                           (SIGURG interrupts them for it); 0: 1000 for loops, none for executors;
-                           WEIR_OFF: none */
+    size_t stack_bytes;  /* of weir's own threads; 0: the system's default */
+    bool is_pinned;      /* each of weir's own threads stays on one CPU, by turns */
+    bool is_manual;      /* no threads: whoever makes the group steps it, see weir_group_step */
+    weir_clock *clock;   /* NULL: the monotonic one; must outlive the group */
+    int64_t watchdog_ns; /* log callbacks that run longer, with their handler, channel and back
+                            trace (SIGURG interrupts them for it); 0: 1 s for loops, none for
+                            executors; WEIR_OFF: none */
 
     /* For event loops only: */
     weir_io_kind io;
@@ -99,14 +100,14 @@ typedef struct weir_group_config {
     int ring_buffers;          /* of WEIR_IO_URING: the most buffers to receive into; 0: 1024 */
     int ring_buffer_bytes;     /* and how large each is, at least 1024; 0: 16384 */
     int max_channels;          /* of WEIR_IO_BLOCKING: the most at a time; 0: no limit */
-    int idle_loop_ms;          /* of WEIR_IO_BLOCKING: how long the thread of a loop without a
-                                  channel stays; 0: 60000; WEIR_OFF: as long as the group */
+    int64_t idle_loop_ns;      /* of WEIR_IO_BLOCKING: how long the thread of a loop without a
+                              channel stays; 0: 60 s; WEIR_OFF: as long as the group */
     weir_io_source *io_source; /* a backend of another kind; must outlive the group */
     int io_ratio;    /* the share of io in percent, 1 to 100; 0: 50. See weir_loop_set_io_ratio */
-    int task_ms;     /* instead of that share, run tasks for so long a turn; 0: as io_ratio says */
-    int max_wait_ms; /* the longest a loop waits though nothing happens; 0: for ever */
-    int spin_limit;  /* rebuild the backend after so many fruitless waits in a row, 3 or more; 0:
-                        512; WEIR_OFF: never */
+    int64_t task_ns; /* instead of that share, run tasks for so long a turn; 0: as io_ratio says */
+    int64_t max_wait_ns; /* the longest a loop waits for events; 0: no limit */
+    int spin_limit; /* rebuild the backend after so many fruitless waits in a row, 3 or more; 0:
+                       512; WEIR_OFF: never */
     weir_strategy_fn strategy; /* NULL: always WEIR_STRATEGY_SELECT */
     void *strategy_arg;
 } weir_group_config;
@@ -117,8 +118,8 @@ typedef struct weir_group_config {
 WEIR_API int weir_group_new_executors(weir_group **group, const weir_group_config *config,
                                       weir_error *error);
 
-/** Shuts down, if nobody did (with a quiet period of 2 s for children that ran anything, and at
- * most 15 s), waits for the end and frees; nobody may post any more. Not on a thread of the group's
+/** Shuts the group down if that was not done (no quiet period, 15 s at most), waits for the end and
+ * frees; nobody may post any more. Not on a thread of the group's
  * own, nor of any loop, and for a manual group only on its maker's: the rest is misuse, and does
  * nothing. On another plain executor's thread it is fine, also in a listener; but handlers of the
  * group's channels that run on that very executor cannot hear that it ends, so it takes the whole
@@ -132,7 +133,7 @@ WEIR_API weir_executor *weir_group_next(weir_group *group);
 
 /** How many children there are, and each of them in the order they were made; NULL behind the last.
  * With WEIR_IO_BLOCKING those that were made until now, which stay; the thread of one that is idle
- * ends after idle_loop_ms, and its next channel or task starts another. */
+ * ends after idle_loop_ns, and its next channel or task starts another. */
 WEIR_API size_t weir_group_count(const weir_group *group);
 WEIR_API weir_executor *weir_group_at(const weir_group *group, size_t index);
 
@@ -148,7 +149,7 @@ WEIR_API const char *weir_group_chooser_name(const weir_group *group);
  * their handlers are removed, also those on other executors. When the timeout passes, the loop ends
  * all the same: such a handler may still run, and is removed when its executor gets to it;
  * weir_channel_closed completes then. */
-WEIR_API int weir_group_shutdown(weir_group *group, int64_t quiet_ms, int64_t timeout_ms);
+WEIR_API int weir_group_shutdown(weir_group *group, int64_t quiet_ns, int64_t timeout_ns);
 
 /** Complete when the last child has terminated: borrowed. */
 WEIR_API weir_future *weir_group_terminated(weir_group *group);

@@ -6,6 +6,7 @@
 #include <weir/api.h>
 #include <weir/channel.h>
 #include <weir/connection_limit.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 
 WEIR_BEGIN_DECLS
@@ -20,21 +21,21 @@ WEIR_BEGIN_DECLS
  *     }
  */
 
-/** Times in milliseconds, and what counts as too slow. Zero is the default of everything, WEIR_OFF
+/** Time limits, and what counts as too slow. Zero is the default of everything, WEIR_OFF
  * switches one off. */
 typedef struct weir_guard_config {
     weir_connection_limit_config connections; /* in all, and from one address */
 
-    int first_byte_ms; /* until the first byte came; 0: 10,000 */
-    int idle_ms;       /* nothing came and nothing went for so long; 0: 60,000 */
-    int write_ms;      /* what was flushed waits, and the peer takes nothing of it; 0: 30,000 */
-    int total_ms;      /* from the begin to the end, whatever happens; 0: any time */
+    int64_t first_byte_ns; /* until the first byte came; 0: 10 s */
+    int64_t idle_ns;       /* nothing came and nothing went for so long; 0: 60 s */
+    int64_t write_ns;      /* what was flushed waits, and the peer takes nothing of it; 0: 30 s */
+    int64_t total_ns;      /* from the begin to the end, whatever happens; 0: any time */
 
     /* While something is expected of the peer, which only the protocol knows, see
      * weir_guard_expect. */
-    int expected_ms;     /* until all of it is there; 0: 10,000 */
+    int64_t expected_ns; /* until all of it is there; 0: 10 s */
     int min_bytes_per_s; /* in every period; 0: any number */
-    int period_ms;       /* 0: 5,000 */
+    int64_t period_ns;   /* 0: 5 s */
 } weir_guard_config;
 
 /** Counted; the connections of any number of servers and loops share one. */
@@ -54,7 +55,7 @@ typedef struct weir_guard_stats {
     uint64_t idle;
     uint64_t not_taken; /* output */
     uint64_t too_old;
-    uint64_t not_complete; /* what was expected, in expected_ms */
+    uint64_t not_complete; /* what was expected, in expected_ns */
     uint64_t too_slow;     /* below min_bytes_per_s */
     weir_connection_limit_stats connections;
 } weir_guard_stats;
@@ -77,7 +78,7 @@ WEIR_API int weir_guard_add(weir_guard *guard, weir_channel *channel);
 
 /**
  * From now on something is expected of the peer, for example the header of a request whose first
- * bytes are there: expected_ms and min_bytes_per_s run, until weir_guard_has_come says that it is
+ * bytes are there: expected_ns and min_bytes_per_s run, until weir_guard_has_come says that it is
  * complete. Bytes count that come while the channel reads by itself: when it does not, for any part
  * of a period, that begins anew, for then nobody can tell whether the peer is slow. Calling it
  * again changes nothing; on a channel without a guard nothing happens. Any thread; on the channel's

@@ -4,6 +4,7 @@
 #define WEIR_IDLE_H
 
 #include <weir/api.h>
+#include <weir/duration.h>
 #include <weir/handler.h>
 
 WEIR_BEGIN_DECLS
@@ -33,9 +34,9 @@ static inline const weir_idle_event *weir_idle_event_from(const weir_msg *msg)
                : NULL;
 }
 
-/** After how many milliseconds; 0: never. */
+/** The times after which events are fired; 0 or WEIR_OFF: no such event. */
 typedef struct weir_idle {
-    int64_t reader_ms, writer_ms, both_ms;
+    int64_t reader_ns, writer_ns, both_ns;
 } weir_idle;
 
 /**

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The log sink: where weir says what it noticed. Silent until somebody listens. */
+/* Logging: warnings and errors go to standard error unless the program or WEIR_LOG says otherwise.
+ */
 #ifndef WEIR_LOG_H
 #define WEIR_LOG_H
 
@@ -25,13 +26,15 @@ typedef enum weir_log_level {
 typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *origin, const char *line);
 
 /**
- * Sends lines up to `level` to `fn`; WEIR_LOG_OFF or a NULL `fn` makes weir silent. When
- * it returns, the sink before is no longer running. Any thread, but not from a sink
- * (-EDEADLK).
+ * Sends lines up to `level` to `fn`; WEIR_LOG_OFF or a NULL `fn` makes weir silent. Without this
+ * call weir prints to standard error, up to the level that WEIR_LOG names in the environment: off,
+ * error, warn (the default), info, debug or trace. When it returns, the previous sink is no longer
+ * running. Thread-safe, but not from a sink (-EDEADLK).
  */
 WEIR_API int weir_log_set(weir_log_level level, weir_log_fn fn, void *arg);
 
-/** Sends lines up to `level` to standard error. Fails as weir_log_set does. */
+/** Prints lines up to `level` to standard error, with time, level, thread and origin. Fails as
+ * weir_log_set does. */
 WEIR_API int weir_log_to_stderr(weir_log_level level);
 
 /** "error", "warn", "info", "debug", "trace" or "off". */

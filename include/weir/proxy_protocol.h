@@ -6,6 +6,7 @@
 #include <weir/address.h>
 #include <weir/api.h>
 #include <weir/buf.h>
+#include <weir/duration.h>
 #include <weir/handler.h>
 
 WEIR_BEGIN_DECLS
@@ -129,8 +130,8 @@ typedef struct weir_proxy_decoding {
     bool ignores_checksum; /* does not compare the CRC32C when there is one */
 
     /* How long the complete header may take from when the channel is active, or the decoder is
-     * added if that is later; 0: 5,000. WEIR_OFF: any time. */
-    int64_t header_timeout_ms;
+     * added if that is later; 0: 5 s, WEIR_OFF: no limit. */
+    int64_t header_timeout_ns;
 } weir_proxy_decoding;
 
 /**
@@ -143,7 +144,7 @@ typedef struct weir_proxy_decoding {
  * Add it with a weir_proxy_decoding as the argument, which is copied, or with NULL; one that makes
  * no sense cannot be added. Put it before all that reads. A malformed header raises
  * on_error with the byte offset and closes the channel: -EBADMSG, WEIR_ELIMIT for one
- * above max_bytes, WEIR_EOF for one that ends too early, -ETIMEDOUT after header_timeout_ms, also
+ * above max_bytes, WEIR_EOF for one that ends too early, -ETIMEDOUT after header_timeout_ns, also
  * where a header is optional and no byte has come; -ENOMEM.
  */
 extern WEIR_API const weir_handler_type weir_proxy_decoder;

@@ -6,6 +6,7 @@
 #include <weir/address.h>
 #include <weir/api.h>
 #include <weir/channel.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 #include <weir/future.h>
 #include <weir/group.h>
@@ -103,12 +104,12 @@ WEIR_API void weir_server_get_stats(const weir_server *server, weir_listener_sta
 WEIR_API void weir_server_close(weir_server *server, weir_promise *promise);
 
 /** Closes the listeners, waits until the connections have ended by themselves, and closes those
- * that have not within `timeout_ms` (0: at once, negative: never). The promise (may be NULL)
+ * that have not within `timeout_ns` (0: at once, negative: never). The promise (may be NULL)
  * succeeds when the last connection is closed and its handlers are removed (see
  * weir_channel_closed). A connection that was moved to a loop of another group, or deregistered, is
- * waited for but not closed: a second after `timeout_ms` the promise fails with -ETIMEDOUT. It also
+ * waited for but not closed: a second after `timeout_ns` the promise fails with -ETIMEDOUT. It also
  * fails so if the workers terminate before all handlers on other executors are removed. */
-WEIR_API void weir_server_drain(weir_server *server, int64_t timeout_ms, weir_promise *promise);
+WEIR_API void weir_server_drain(weir_server *server, int64_t timeout_ns, weir_promise *promise);
 
 /** Complete when the listeners are closed, and what was to be drained is: borrowed. */
 WEIR_API weir_future *weir_server_closed(weir_server *server);

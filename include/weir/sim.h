@@ -8,6 +8,7 @@
 #include <weir/api.h>
 #include <weir/channel.h>
 #include <weir/clock.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 #include <weir/future.h>
 #include <weir/group.h>
@@ -124,7 +125,7 @@ WEIR_API int weir_sim_add_host(weir_sim *sim, weir_sim_host **host, const char *
 WEIR_API int weir_sim_add_address(weir_sim_host *host, const char *address);
 
 /** Makes a group of event loops on the host: 1 unless the config (may be NULL) says otherwise. Of
- * the config is_manual, clock, watchdog_ms and io_source are the simulation's. The group is, too:
+ * the config is_manual, clock, watchdog_ns and io_source are the simulation's. The group is, too:
  * borrowed, and freed with weir_sim_finish, not with weir_group_free; it may be shut down at any
  * time. Not from inside callbacks. */
 WEIR_API int weir_sim_add_group(weir_sim_host *host, weir_group **group,

@@ -6,6 +6,7 @@
 #include <weir/address.h>
 #include <weir/api.h>
 #include <weir/channel.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 
 #include <sys/types.h>
@@ -61,7 +62,7 @@ enum {
 /** What the kernel knows about a TCP connection. */
 typedef struct weir_tcp_info {
     uint32_t state; /* WEIR_TCP_CLOSED and so on */
-    uint32_t round_trip_us, round_trip_variance_us;
+    int64_t round_trip_ns, round_trip_variance_ns;
     uint32_t send_window_segments; /* the congestion window */
     uint32_t segment_bytes;
     uint32_t unacked_segments, lost_segments, retransmitted_segments;

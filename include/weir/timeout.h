@@ -4,13 +4,14 @@
 #define WEIR_TIMEOUT_H
 
 #include <weir/api.h>
+#include <weir/duration.h>
 #include <weir/handler.h>
 
 WEIR_BEGIN_DECLS
 
 /** How long a connection may take. */
 typedef struct weir_timeout {
-    int64_t ms; /* from 1 on */
+    int64_t timeout_ns; /* 1 or more */
 } weir_timeout;
 
 /** When nothing has been read for so long, on_error says -ETIMEDOUT, and the channel is closed. Add

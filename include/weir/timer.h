@@ -4,14 +4,11 @@
 #define WEIR_TIMER_H
 
 #include <weir/api.h>
+#include <weir/duration.h>
 #include <weir/executor.h>
 #include <weir/node.h>
 
 WEIR_BEGIN_DECLS
-
-/** Milliseconds and seconds in nanoseconds. */
-#define WEIR_MS(count) ((int64_t)(count)*1000000)
-#define WEIR_SECONDS(count) ((int64_t)(count)*1000000000)
 
 /**
  * Embed it, zero it, set the first three fields. It is weir's from a successful schedule until

@@ -5,6 +5,7 @@
 
 #include <weir/api.h>
 #include <weir/channel.h>
+#include <weir/duration.h>
 #include <weir/future.h>
 #include <weir/group.h>
 #include <weir/handler.h>
@@ -31,8 +32,8 @@ typedef struct weir_tls {
      * server (SNI). Required, unless the context verifies nothing. */
     const char *host;
 
-    int handshake_ms;         /* until it is done; 0: 10,000. WEIR_OFF: any time */
-    int close_ms;             /* see below; 0: 1,000. WEIR_OFF: nobody waits */
+    int64_t handshake_timeout_ns; /* until it is done; 0: 10 s, WEIR_OFF: none */
+    int64_t close_timeout_ns;     /* see below; 0: 1 s, WEIR_OFF: do not wait */
     size_t max_waiting_bytes; /* that are written before the handshake is done; 0: 1 MiB. More are
                                  refused with WEIR_ELIMIT */
 
@@ -60,9 +61,9 @@ typedef struct weir_tls {
  * record. After the records of a write with a promise, handlers nearer to the head get an empty
  * buffer, which has that promise.
  *
- * A shutdown sends close_notify and FIN. A close does, too, and waits up to close_ms for the peer's
- * close_notify before the channel closes; not when the loop shuts down, and an offloaded handler
- * sends close_notify too late then.
+ * A shutdown sends close_notify and FIN. A close does, too, and waits up to close_timeout_ns for
+ * the peer's close_notify before the channel closes; not when the loop shuts down, and an offloaded
+ * handler sends close_notify too late then.
  *
  * Without auto_read the handshake reads by itself, and then no more than was asked for (whoever
  * turns it off in the middle of a handshake, behind on_active, asks once); but bytes

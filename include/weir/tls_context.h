@@ -4,6 +4,7 @@
 #define WEIR_TLS_CONTEXT_H
 
 #include <weir/api.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 
 WEIR_BEGIN_DECLS
@@ -70,7 +71,7 @@ typedef struct weir_tls_config {
      * WEIR_OFF: not at all. The keys of the tickets live in this process, for this context, and are
      * changed twice in that time. Clients keep one session for each host and port, for at most 256
      * of them. */
-    int session_s;
+    int64_t session_lifetime_ns;
 
     /* A file to which the secrets of every connection are appended, so that Wireshark can read
      * them; so can everybody else who has the file, which is made for its owner alone (0600). It

@@ -56,9 +56,9 @@ typedef struct weir_tls_sni {
  * forbids it) gets the same context as one that names no host. A malformed ClientHello, or a name
  * that is no host name, is rejected with an alert before any context is chosen. Without auto_read
  * the handler reads by itself until the ClientHello is complete. The argument is a weir_tls_sni;
- * the add copies it before it returns, and `arg` of choose must outlive the channel. handshake_ms
- * starts here; a context that is chosen later is not used.
- * On the channel's loop only, as the next but one.
+ * the add copies it before it returns, and `arg` of choose must outlive the channel.
+ * handshake_timeout_ns starts here; a context that is chosen later is not used. On the channel's
+ * loop only, as the next but one.
  */
 extern WEIR_API const weir_handler_type weir_tls_sni_handler;
 
@@ -91,7 +91,7 @@ extern WEIR_API const weir_handler_type weir_tls_protocol_handler;
  * handshake, a weir_tls_handler takes this one's place, else everything passes as it is. Only then
  * on_active is fired for the handlers after it, so a server that speaks first waits for the client;
  * earlier writes fail with -ENOTCONN. Without auto_read it reads by itself until it has decided. A
- * client that sends nothing for handshake_ms (0: 10 s; WEIR_OFF: no limit) is closed with
+ * client that sends nothing for handshake_timeout_ns (0: 10 s; WEIR_OFF: no limit) is closed with
  * -ETIMEDOUT; the handshake has the remaining time. The argument is a weir_tls; the add copies it
  * before it returns. Handlers must check for a weir_tls_session before they send secrets. */
 extern WEIR_API const weir_handler_type weir_tls_optional_handler;

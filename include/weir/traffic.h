@@ -4,6 +4,7 @@
 #define WEIR_TRAFFIC_H
 
 #include <weir/api.h>
+#include <weir/duration.h>
 #include <weir/error.h>
 #include <weir/handler.h>
 
@@ -16,13 +17,14 @@ WEIR_BEGIN_DECLS
  * milliseconds makes the rate slower, because timers are late.
  *
  * A message is not cut: it goes when all of it is allowed. One that would take longer than
- * max_wait_ms at the rate (0: 4 seconds, which is less than the usual linger_ms) counts as so much,
- * so it goes in time and the rate is exceeded. Rates and bursts are at most 2^50.
+ * max_wait_ns at the rate (WEIR_OFF: no limit; 0: 4 seconds, which is less than the usual
+ * linger_ns) counts as so much, so it goes in time and the rate is exceeded. Rates and bursts are
+ * at most 2^50.
  */
 typedef struct weir_traffic_limits {
     int64_t read_bytes_per_second, read_burst_bytes;
     int64_t write_bytes_per_second, write_burst_bytes;
-    int64_t max_wait_ms;
+    int64_t max_wait_ns;
 } weir_traffic_limits;
 
 /* Shapers ------------------------------------------------------------------------------------ */

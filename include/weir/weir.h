@@ -13,6 +13,7 @@
 #include <weir/aggregator.h>
 #include <weir/alloc.h>
 #include <weir/api.h>
+#include <weir/app.h>
 #include <weir/base64.h>
 #include <weir/bridge.h>
 #include <weir/buf.h>
@@ -28,6 +29,7 @@
 #include <weir/delimiter.h>
 #include <weir/descriptors.h>
 #include <weir/duplex.h>
+#include <weir/duration.h>
 #include <weir/encoder.h>
 #include <weir/error.h>
 #include <weir/executor.h>

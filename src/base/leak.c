@@ -2,6 +2,7 @@
 /* The leak detector: a table of recorded messages with the stack at their making. */
 #include "base/leak.h"
 
+#include "base/env.h"
 #include "base/trace.h"
 
 #include <weir/log.h>
@@ -44,17 +45,11 @@ static uint32_t first_dead, last_dead, dead_count; /* reused first in, first out
 
 static int mode_from_environment(void)
 {
-    const char *wish = getenv("WEIR_LEAK");
-    if (wish != NULL && strcmp(wish, "off") == 0)
-        return WEIR_LEAK_OFF;
-    if (wish != NULL && strcmp(wish, "sample") == 0)
-        return WEIR_LEAK_SAMPLE;
-    if (wish != NULL && strcmp(wish, "all") == 0)
-        return WEIR_LEAK_ALL;
+    static weir_env_words modes = { "WEIR_LEAK", { "off", "sample", "all", NULL }, false };
 #ifdef WEIR_DEBUG
-    return WEIR_LEAK_ALL;
+    return weir__env_word(&modes, WEIR_LEAK_ALL);
 #else
-    return WEIR_LEAK_OFF;
+    return weir__env_word(&modes, WEIR_LEAK_OFF);
 #endif
 }
 

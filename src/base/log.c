@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* The log sink. */
+#include "base/env.h"
+
+#include <weir/clock.h>
 #include <weir/log.h>
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+/* Before the first line, or weir_log_set: the environment decides. */
+#define UNDECIDED INT_MAX
 
 /* The level alone decides whether a line is made at all, so it is read without the lock. */
-static _Atomic(int) threshold = WEIR_LOG_OFF;
+static _Atomic(int) threshold = UNDECIDED;
 
 /* Held while the sink runs: lines come one at a time, and a replaced sink has ended. */
 static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -34,10 +42,18 @@ int weir_log_set(weir_log_level level, weir_log_fn fn, void *arg)
     return 0;
 }
 
+/* 2026-03-01T12:00:00.250Z warn  worker-3 server: ... */
 static void print_to_stderr(void *arg, weir_log_level level, const char *origin, const char *line)
 {
+    char time[32], thread[16] = "";
+    struct tm parts;
+    int64_t now_ns = weir_clock_now_ns(weir_clock_wall());
+    time_t seconds = (time_t)(now_ns / WEIR_SECONDS(1));
     (void)arg;
-    fprintf(stderr, "weir %s %s: %s\n", weir_log_level_name(level), origin, line);
+    strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%S", gmtime_r(&seconds, &parts));
+    pthread_getname_np(pthread_self(), thread, sizeof thread);
+    fprintf(stderr, "%s.%03dZ %-5s %s %s: %s\n", time, (int)(now_ns % WEIR_SECONDS(1) / WEIR_MS(1)),
+            weir_log_level_name(level), thread, origin, line);
 }
 
 int weir_log_to_stderr(weir_log_level level)
@@ -59,10 +75,32 @@ int weir_log_level_from(const char *name)
     return -EINVAL;
 }
 
+/* The level is in place before the environment is looked at, because that may log a warning. */
+__attribute__((cold)) static int decide(void)
+{
+    static weir_env_words words = { "WEIR_LOG",
+                                    { "off", "error", "warn", "info", "debug", "trace", NULL },
+                                    false };
+    int undecided = UNDECIDED;
+    pthread_mutex_lock(&sink_lock);
+    bool is_first = atomic_compare_exchange_strong(&threshold, &undecided, WEIR_LOG_WARN);
+    if (is_first)
+        sink_fn = print_to_stderr;
+    pthread_mutex_unlock(&sink_lock);
+    if (is_first) {
+        int level = weir__env_word(&words, WEIR_LOG_WARN), warn = WEIR_LOG_WARN;
+        atomic_compare_exchange_strong(&threshold, &warn,
+                                       level); /* unless weir_log_set was first */
+    }
+    return atomic_load(&threshold);
+}
+
 bool weir_log_enabled(weir_log_level level)
 {
-    return (int)level > WEIR_LOG_OFF && !in_sink &&
-           (int)level <= atomic_load_explicit(&threshold, memory_order_relaxed);
+    int most = atomic_load_explicit(&threshold, memory_order_relaxed);
+    if ((int)level <= WEIR_LOG_OFF || (int)level > most || in_sink)
+        return false;
+    return most != UNDECIDED || (int)level <= decide();
 }
 
 void weir_log(weir_log_level level, const char *origin, const char *format, ...)

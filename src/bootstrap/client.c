@@ -6,6 +6,7 @@
 #include "channel/channel.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 /* What all ways share -------------------------------------------------------------------------- */
@@ -70,7 +71,7 @@ static bool is_kernels(const weir_channel *channel, weir_option option)
 {
     int64_t value;
     return (int)option >= WEIR_OPTION_RECEIVE_BUFFER_BYTES &&
-           option != WEIR_OPTION_MAX_DESCRIPTORS && option != WEIR_OPTION_CLOSE_LINGER_S &&
+           option != WEIR_OPTION_MAX_DESCRIPTORS && option != WEIR_OPTION_CLOSE_LINGER_NS &&
            weir_channel_get_option(channel, option, &value) != -ENOPROTOOPT;
 }
 
@@ -92,9 +93,10 @@ int weir__client_set_up(const weir_client_config *config, weir_channel *channel,
 
 /* Connecting ----------------------------------------------------------------------------------- */
 
-static int refuse(weir_error *error, const char *what, int value)
+static int refuse(weir_error *error, const char *what, int64_t value)
 {
-    return weir_error_set(error, -EINVAL, "client", "%s is %d, which is negative", what, value);
+    return weir_error_set(error, -EINVAL, "client", "%s is %" PRId64 ", which is negative", what,
+                          value);
 }
 
 static int check_options(const weir_option_value *options, size_t count, weir_error *error)
@@ -135,10 +137,10 @@ int weir__client_check(const weir_client_config *config, const char *address, we
         return weir_error_set(error, -EINVAL, "client",
                               "the loop, %s, is none of the group's: set the group that it is of",
                               weir_executor_name(loop));
-    if (config->connect_timeout_ms < 0 && config->connect_timeout_ms != WEIR_OFF)
-        return refuse(error, "connect_timeout_ms", config->connect_timeout_ms);
-    if (config->stagger_ms < 0 && config->stagger_ms != WEIR_OFF)
-        return refuse(error, "stagger_ms", config->stagger_ms);
+    if (config->connect_timeout_ns < 0 && config->connect_timeout_ns != WEIR_OFF)
+        return refuse(error, "connect_timeout_ns", config->connect_timeout_ns);
+    if (config->stagger_ns < 0 && config->stagger_ns != WEIR_OFF)
+        return refuse(error, "stagger_ns", config->stagger_ns);
     int code = check_options(config->options, config->option_count, error);
     return code < 0 ? code : check_attrs(config->attrs, config->attr_count, error);
 }

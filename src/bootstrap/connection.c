@@ -276,7 +276,7 @@ static void finish_timer_fire(weir_ctx_timer *timer, weir_ctx *head)
     uint64_t sent = weir__channel_sent_bytes(channel);
     bool has_progress = sent != self->sent_before;
     if (channel->out.is_shut || weir__channel_is_closing(channel))
-        return; /* from here on WEIR_OPTION_LINGER_MS is the limit */
+        return; /* from here on WEIR_OPTION_LINGER_NS is the limit */
     self->sent_before = sent;
     if (!has_progress || weir_ctx_schedule(head, timer, self->pool->finish_timeout_ns) < 0)
         weir__channel_close_now(channel, NULL);

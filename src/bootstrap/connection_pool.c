@@ -6,11 +6,12 @@
 #include "bootstrap/client.h"
 
 #include <errno.h>
+#include <inttypes.h>
 
 #define DEFAULT_MAX 16
 #define DEFAULT_MAX_PENDING 1024
-#define DEFAULT_ACQUIRE_TIMEOUT_MS 30000
-#define DEFAULT_FINISH_TIMEOUT_MS 10000
+#define DEFAULT_ACQUIRE_TIMEOUT_NS WEIR_SECONDS(30)
+#define DEFAULT_FINISH_TIMEOUT_NS WEIR_SECONDS(10)
 
 /* Counting ------------------------------------------------------------------------------------- */
 
@@ -184,10 +185,10 @@ void weir_connection_pool_get_stats(weir_connection_pool *pool, weir_connection_
 
 /* Making --------------------------------------------------------------------------------------- */
 
-static int refuse(weir_error *error, const char *what, int value)
+static int refuse(weir_error *error, const char *what, int64_t value)
 {
-    return weir_error_set(error, -EINVAL, "connection pool", "%s is %d, which is negative", what,
-                          value);
+    return weir_error_set(error, -EINVAL, "connection pool", "%s is %" PRId64 ", which is negative",
+                          what, value);
 }
 
 static int check_config(const weir_connection_pool_config *config, const char *address,
@@ -199,18 +200,18 @@ static int check_config(const weir_connection_pool_config *config, const char *a
         return refuse(error, "max", config->max);
     if (config->max_pending < 0 && config->max_pending != WEIR_OFF)
         return refuse(error, "max_pending", config->max_pending);
-    if (config->acquire_timeout_ms < 0 && config->acquire_timeout_ms != WEIR_OFF)
-        return refuse(error, "acquire_timeout_ms", config->acquire_timeout_ms);
-    if (config->idle_timeout_ms < 0)
-        return refuse(error, "idle_timeout_ms", config->idle_timeout_ms);
-    if (config->finish_timeout_ms < 0 && config->finish_timeout_ms != WEIR_OFF)
-        return refuse(error, "finish_timeout_ms", config->finish_timeout_ms);
+    if (config->acquire_timeout_ns < 0 && config->acquire_timeout_ns != WEIR_OFF)
+        return refuse(error, "acquire_timeout_ns", config->acquire_timeout_ns);
+    if (config->idle_timeout_ns < 0 && config->idle_timeout_ns != WEIR_OFF)
+        return refuse(error, "idle_timeout_ns", config->idle_timeout_ns);
+    if (config->finish_timeout_ns < 0 && config->finish_timeout_ns != WEIR_OFF)
+        return refuse(error, "finish_timeout_ns", config->finish_timeout_ns);
     return weir__client_check(&config->client, address, error);
 }
 
-static int with_default(int value, int normal)
+static int64_t with_default(int64_t value, int64_t by_default)
 {
-    return value != 0 ? value : normal;
+    return value != 0 ? value : by_default;
 }
 
 /* The loops of a group that has one for each channel are for channels only. */
@@ -248,17 +249,17 @@ int weir_connection_pool_new(weir_connection_pool **out, const weir_connection_p
     }
     atomic_init(&pool->refs, 1);
     atomic_init(&pool->holds, 1);
-    int pending = with_default(config->max_pending, DEFAULT_MAX_PENDING);
+    int64_t pending = with_default(config->max_pending, DEFAULT_MAX_PENDING);
     pool->max = (size_t)with_default(config->max, DEFAULT_MAX);
     pool->max_pending = pending > 0 ? (size_t)pending : 0;
-    int finish_ms = with_default(config->finish_timeout_ms, DEFAULT_FINISH_TIMEOUT_MS);
-    pool->finish_timeout_ns = finish_ms > 0 ? WEIR_MS(finish_ms) : 0;
+    int64_t finish_ns = with_default(config->finish_timeout_ns, DEFAULT_FINISH_TIMEOUT_NS);
+    pool->finish_timeout_ns = finish_ns > 0 ? finish_ns : 0;
     pool->check = config->check;
     pool->check_arg = config->check_arg;
     pool->executor = executor_of(config->client.group);
     weir__time_limit_init(&pool->patience, pool,
-                          with_default(config->acquire_timeout_ms, DEFAULT_ACQUIRE_TIMEOUT_MS));
-    weir__time_limit_init(&pool->boredom, pool, config->idle_timeout_ms);
+                          with_default(config->acquire_timeout_ns, DEFAULT_ACQUIRE_TIMEOUT_NS));
+    weir__time_limit_init(&pool->boredom, pool, config->idle_timeout_ns);
     pool->init_release = config->client.arg_release; /* once, not for each connection */
     pool->client.arg_release = NULL;
     weir__list_init(&pool->line);

@@ -142,7 +142,7 @@ bool weir__connection_close_first(weir_connection_pool *pool, weir_list *list);
 bool weir__connection_cancel(weir_connection_pool *pool);
 
 /* How long things may take: connection_time.c. Armed when somebody has begun to wait. */
-void weir__time_limit_init(weir_time_limit *self, weir_connection_pool *pool, int after_ms);
+void weir__time_limit_init(weir_time_limit *self, weir_connection_pool *pool, int64_t after_ns);
 void weir__time_limit_arm(weir_time_limit *self);
 
 #endif

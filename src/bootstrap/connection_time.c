@@ -105,10 +105,10 @@ static int limit_reached(weir_timer *timer)
     return 0;
 }
 
-void weir__time_limit_init(weir_time_limit *self, weir_connection_pool *pool, int after_ms)
+void weir__time_limit_init(weir_time_limit *self, weir_connection_pool *pool, int64_t after_ns)
 {
     self->timer = (weir_timer){ .fire = limit_reached, .cancelled = limit_cancelled };
     self->timer.name = "connection pool";
     self->pool = pool;
-    self->after_ns = after_ms > 0 ? WEIR_MS(after_ms) : 0;
+    self->after_ns = after_ns > 0 ? after_ns : 0;
 }

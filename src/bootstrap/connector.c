@@ -12,8 +12,8 @@
 
 #include <errno.h>
 
-#define DEFAULT_TIMEOUT_MS 30000
-#define DEFAULT_STAGGER_MS 250
+#define DEFAULT_TIMEOUT_NS WEIR_SECONDS(30)
+#define DEFAULT_STAGGER_NS WEIR_MS(250)
 
 /*
  *   start            on the loop; the names are being looked up
@@ -263,8 +263,8 @@ static int start(weir_task *task)
     weir__operation_init(&self->operation, &operation_type, self->promise, self->executor);
     weir__operation_watch(&self->operation);
     int code = weir__loop_add(self->loop, &self->resident);
-    if (code == 0 && self->plan.config.connect_timeout_ms > 0)
-        code = limit_time(self, WEIR_MS(self->plan.config.connect_timeout_ms));
+    if (code == 0 && self->plan.config.connect_timeout_ns > 0)
+        code = limit_time(self, self->plan.config.connect_timeout_ns);
     self->is_asking = true;
     weir__operation_await(&self->operation, &self->on_resolved, weir_promise_future(self->lookup),
                           on_resolved);
@@ -341,7 +341,7 @@ static int take_loop(const weir_client_config *config, weir_executor **executor)
     return code == 0 && weir_executor_loop(*executor) == NULL ? WEIR_ELOOPTYPE : code;
 }
 
-static void set_default(int *value, int by_default)
+static void set_default(int64_t *value, int64_t by_default)
 {
     if (*value == 0)
         *value = by_default;
@@ -365,8 +365,8 @@ int weir_client_start(const weir_client_config *config, const char *address, wei
         give_loop_back(config, executor);
         return weir_error_set(error, -ENOMEM, "client", "no memory to connect to %s", address);
     }
-    set_default(&self->plan.config.connect_timeout_ms, DEFAULT_TIMEOUT_MS);
-    set_default(&self->plan.config.stagger_ms, DEFAULT_STAGGER_MS);
+    set_default(&self->plan.config.connect_timeout_ns, DEFAULT_TIMEOUT_NS);
+    set_default(&self->plan.config.stagger_ns, DEFAULT_STAGGER_NS);
     self->local = local;
     weir_name_query query = { .group = config->group,
                               .promise = self->lookup,

@@ -16,10 +16,11 @@
 
 /*
  * The listeners count their children until the last handler of each is removed, but keep no list of
- * them. So a drain looks at the number every now and then, and is over when it is 0. When the time
- * is up, a task walks from loop to loop over the workers and closes the children it finds. A child
- * that is counted but not found may be between two loops, and the next walk finds it; or it is on a
- * loop of another group, or on none, and after some walks in vain the drain ends without it.
+ * them. So a drain looks at the number every now and then, and is over when it is 0. At the
+ * beginning a task walks from loop to loop over the workers and notifies the children it finds, and
+ * when the time is up another walk closes them. A child that is counted but not found may be
+ * between two loops, and the next walk finds it; or it is on a loop of another group, or on none,
+ * and after some walks in vain it stays as it is.
  *
  * At any time it waits for one thing alone, the timer, the task or the workers' end, so nothing
  * needs a lock.
@@ -32,9 +33,10 @@ struct weir_drain {
     weir_timer pause;
     weir_task walker;
     weir_listener workers_ended;
-    size_t at; /* which loop it is at */
-    bool has_found;
-    unsigned vain_walks; /* that have found none of those that are counted */
+    size_t at;           /* which loop it is at */
+    bool is_notifying;   /* the walks notify, and do not close yet */
+    uint64_t found;      /* children, on this walk */
+    unsigned vain_walks; /* that have not found children that are counted */
 };
 
 static weir_executor *some_executor(const weir_drain *self)
@@ -75,14 +77,16 @@ static void end(weir_drain *self, uint64_t left)
 
 static void walk(weir_drain *self);
 
-/* The close comes later: a handler that hears of it may move other channels. */
+/* The event and the close come later, because their handlers may move other channels. */
 static void visit(weir_channel *channel, void *arg)
 {
     weir_drain *self = arg;
     if (!weir__server_has_accepted(self->server, channel))
         return;
-    self->has_found = true;
-    if (!weir__channel_is_closing(channel))
+    self->found++;
+    if (self->is_notifying)
+        weir_channel_drain(channel);
+    else if (!weir__channel_is_closing(channel))
         weir__inbox_push_missed(channel, WEIR__MISSED_CLOSE);
 }
 
@@ -113,9 +117,13 @@ static void pause_walk(weir_drain *self, int64_t delay_ns)
 static void look(weir_drain *self)
 {
     int64_t left_ns = self->deadline_ns - now_ns(self);
+    bool is_late = left_ns <= 0;
+    if (is_late && self->is_notifying)
+        self->vain_walks = 0;
+    self->is_notifying &= !is_late;
     if (count_children(self) == 0)
         end(self, 0);
-    else if (left_ns <= 0)
+    else if (is_late || self->is_notifying)
         walk(self);
     else
         pause_walk(self, left_ns < PAUSE_NS ? left_ns : PAUSE_NS);
@@ -125,11 +133,15 @@ static void look(weir_drain *self)
 static void end_walk(weir_drain *self)
 {
     uint64_t left = count_children(self);
-    self->vain_walks = self->has_found ? 0 : self->vain_walks + 1;
-    if (left == 0 || self->vain_walks == MOST_VAIN_WALKS)
+    bool is_vain = self->is_notifying ? self->found < left : self->found == 0;
+    self->vain_walks = is_vain ? self->vain_walks + 1 : 0;
+    bool is_last = self->vain_walks == MOST_VAIN_WALKS;
+    if (left == 0 || (is_last && !self->is_notifying)) {
         end(self, left);
-    else
-        pause_walk(self, PAUSE_NS);
+        return;
+    }
+    self->is_notifying &= is_vain && !is_last;
+    pause_walk(self, PAUSE_NS);
 }
 
 /* To the next loop that takes the task. */
@@ -161,7 +173,7 @@ static void loop_has_ended(weir_task *task)
 
 static void walk(weir_drain *self)
 {
-    self->has_found = false;
+    self->found = 0;
     self->at = 0;
     go_on(self);
 }
@@ -180,22 +192,23 @@ static void pause_cancelled(weir_timer *timer)
     look(WEIR_CONTAINER(timer, weir_drain, pause));
 }
 
-static int64_t deadline(const weir_drain *self, int64_t timeout_ms)
+static int64_t deadline(const weir_drain *self, int64_t timeout_ns)
 {
-    int64_t timeout_ns, deadline_ns;
-    bool is_never = timeout_ms < 0 || __builtin_mul_overflow(timeout_ms, WEIR_MS(1), &timeout_ns) ||
+    int64_t deadline_ns;
+    bool is_never = timeout_ns < 0 ||
                     __builtin_add_overflow(now_ns(self), timeout_ns, &deadline_ns);
     return is_never ? INT64_MAX : deadline_ns;
 }
 
-weir_drain *weir__drain_new(weir_server *server, int64_t timeout_ms, weir_promise *promise)
+weir_drain *weir__drain_new(weir_server *server, int64_t timeout_ns, weir_promise *promise)
 {
     weir_drain *self = weir__zalloc(sizeof *self);
     if (self == NULL)
         return NULL;
     self->server = weir_server_retain(server);
     self->promise = weir_promise_retain(promise);
-    self->deadline_ns = deadline(self, timeout_ms);
+    self->deadline_ns = deadline(self, timeout_ns);
+    self->is_notifying = true;
     self->walker.run = visit_loop;
     self->walker.dropped = loop_has_ended;
     self->workers_ended.done = on_workers_ended;

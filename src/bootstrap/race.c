@@ -143,7 +143,7 @@ static int set_socket_options(const weir_race *self, int fd, int family)
     int code = 0;
     for (size_t i = 0; i < self->plan->config.option_count && code == 0; i++) {
         const weir_option_value *option = &self->plan->config.options[i];
-        if (option->option == WEIR_OPTION_CLOSE_LINGER_S)
+        if (option->option == WEIR_OPTION_CLOSE_LINGER_NS)
             continue; /* who loses is closed at once; the channel will have it */
         code = weir__sockopt_set(sys, fd, family, option->option, option->value);
         if (code == -ENOPROTOOPT)
@@ -292,9 +292,9 @@ static int on_stagger(weir_timer *timer)
 static void wait_a_little(weir_race *self)
 {
     int64_t passed_ns = weir_executor_now_ns(&self->loop->base) - self->tried_ns;
-    if (self->plan->config.stagger_ms > 0 && self->next < self->count)
+    if (self->plan->config.stagger_ns > 0 && self->next < self->count)
         weir_timer_schedule(&self->stagger, &self->loop->base,
-                            WEIR_MS(self->plan->config.stagger_ms) - passed_ns);
+                            self->plan->config.stagger_ns - passed_ns);
 }
 
 /* A loop may be for one descriptor, descriptors may have run out, or the local port may be taken by

@@ -2,6 +2,7 @@
 /* Resolving: reads a text, answers addresses at once, and has names looked up; and the lists of
  * addresses. */
 #include "base/alloc.h"
+#include "base/env.h"
 #include "bootstrap/addresses.h"
 #include "bootstrap/names.h"
 
@@ -151,21 +152,11 @@ static int read_name(const char *text, char host[HOST_MAX + 1], uint16_t *port, 
     return 0;
 }
 
-/* Whether the environment excludes c-ares. A value that says nothing counts as none. */
+/* Whether the environment excludes c-ares. */
 static bool wants_getaddrinfo(void)
 {
-    static _Atomic(bool) is_logged;
-    const char *wish = getenv("WEIR_RESOLVER");
-    if (wish == NULL || *wish == '\0' || strcmp(wish, "auto") == 0)
-        return false;
-    if (strcmp(wish, "getaddrinfo") == 0)
-        return true;
-    if (!atomic_exchange_explicit(&is_logged, true, memory_order_relaxed))
-        weir_log(WEIR_LOG_WARN, "resolver",
-                 "WEIR_RESOLVER is '%.60s' in the environment, but there are only auto and "
-                 "getaddrinfo: auto is used",
-                 wish);
-    return false;
+    static weir_env_words words = { "WEIR_RESOLVER", { "auto", "getaddrinfo", NULL }, false };
+    return weir__env_word(&words, 0) == 1;
 }
 
 static weir_name_service service_for(const weir_name_query *query)

@@ -151,9 +151,9 @@ void weir_server_close(weir_server *server, weir_promise *promise)
         weir__server_close_listeners(server);
 }
 
-void weir_server_drain(weir_server *server, int64_t timeout_ms, weir_promise *promise)
+void weir_server_drain(weir_server *server, int64_t timeout_ns, weir_promise *promise)
 {
-    weir_drain *drain = server != NULL ? weir__drain_new(server, timeout_ms, promise) : NULL;
+    weir_drain *drain = server != NULL ? weir__drain_new(server, timeout_ns, promise) : NULL;
     if (drain == NULL) {
         weir__promise_end(promise, server == NULL ? -EINVAL : -ENOMEM);
         weir_server_close(server, NULL);

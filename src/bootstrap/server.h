@@ -95,7 +95,7 @@ void weir__listening_free(void *listening);
 
 /* Sees the connections off: see drain.c. NULL: no memory. The time runs at once; the rest begins
  * when the listeners are closed, and ends by itself. */
-weir_drain *weir__drain_new(weir_server *server, int64_t timeout_ms, weir_promise *promise);
+weir_drain *weir__drain_new(weir_server *server, int64_t timeout_ns, weir_promise *promise);
 void weir__drain_begin(weir_drain *self);
 
 /* The list of those that have not begun. */

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/counter.h"
+#include "base/env.h"
 #include "base/fault.h"
 #include "base/list.h"
 #include "base/sanitizer.h"
@@ -317,8 +318,8 @@ static void close_pool(void *arg)
 
 static void setup(void)
 {
-    const char *wish = getenv("WEIR_POOL");
-    if (wish != NULL && strcmp(wish, "0") == 0)
+    static weir_env_words words = { "WEIR_POOL", { "0", "1", NULL }, false };
+    if (weir__env_word(&words, 1) == 0)
         setup_large_from = 0;
     setup_error = pthread_key_create(&thread_end_key, close_pool);
 }

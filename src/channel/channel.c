@@ -21,6 +21,7 @@ static void destroy_nothing(weir_msg *msg)
 
 static const weir_msg_type event_type = { .name = "event", .destroy = destroy_nothing };
 weir_msg weir_event_input_closed = WEIR_MSG_CONSTANT(&event_type);
+weir_msg weir_event_draining = WEIR_MSG_CONSTANT(&event_type);
 
 /* Locks: for moments, so a few serve all channels. ------------------------------------------- */
 

@@ -101,12 +101,12 @@ struct weir_channel {
         weir_mpsc_node *calls; /* the loop's: taken from the inbox, not yet performed */
         _Atomic(bool)
             has_kept; /* calls of the loop thread, or of the owner before there is a loop, wait */
-        _Atomic(bool) is_posted; /* the task is */
-        _Atomic(bool) is_full;   /* others have posted writes above the high mark */
-        _Atomic(uint8_t) missed; /* calls that failed for lack of memory */
-        uint8_t due;             /* loop thread only: bits of `missed` to act on after `calls` */
-        _Atomic(bool) is_losing; /* calls. It was logged, and has not been better since */
-        _Atomic(int16_t) lost;   /* why a write was, the last of them */
+        _Atomic(bool) is_posted;  /* the task is */
+        _Atomic(bool) is_full;    /* others have posted writes above the high mark */
+        _Atomic(uint16_t) missed; /* calls that failed for lack of memory */
+        uint16_t due;             /* loop thread only: bits of `missed` to act on after `calls` */
+        _Atomic(bool) is_losing;  /* calls. It was logged, and has not been better since */
+        _Atomic(int16_t) lost;    /* why a write was, the last of them */
         _Atomic(uint32_t) pending_adds; /* of handlers: see pipeline_edit.c */
     } inbox;
 
@@ -119,6 +119,7 @@ struct weir_channel {
         _Atomic(weir_future *) closed;                /* NULL until it is asked for, or complete */
         weir_home home;                               /* where its promises' listeners run */
         _Atomic(bool) is_end_requested; /* a shutdown or close was; a handler may delay it */
+        _Atomic(bool) is_draining;
     } shared;
 
     weir_channel *parent;

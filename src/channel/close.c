@@ -149,7 +149,7 @@ void weir__channel_reset_now(weir_channel *channel)
 {
     const weir_transport *transport = channel->transport;
     if (transport->set_option != NULL)
-        transport->set_option(channel, WEIR_OPTION_CLOSE_LINGER_S,
+        transport->set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS,
                               0); /* close without waiting for the peer */
     if (!weir__channel_is_closing(channel))
         close_with(channel, NULL, false);

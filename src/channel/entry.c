@@ -59,6 +59,20 @@ static inline bool is_straight(const weir_channel *channel)
            !weir__inbox_is_waiting(channel) && weir__channel_state(channel) != WEIR_LIFE_ENDED;
 }
 
+/* Later, also on the loop: the caller may be visiting channels. Needs no memory. */
+void weir_channel_drain(weir_channel *channel)
+{
+    if (channel != NULL && !atomic_exchange(&channel->shared.is_draining, true) &&
+        weir__channel_owner(channel) != WEIR_OWNER_NOBODY)
+        weir__inbox_push_missed(channel, WEIR__MISSED_DRAIN);
+}
+
+bool weir_channel_is_draining(const weir_channel *channel)
+{
+    return channel != NULL &&
+           atomic_load_explicit(&channel->shared.is_draining, memory_order_acquire);
+}
+
 void weir_pipeline_fire_event(weir_pipeline *pipeline, weir_msg *event)
 {
     if (pipeline == NULL || event == NULL)

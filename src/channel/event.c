@@ -134,7 +134,7 @@ static inline __attribute__((always_inline)) void forward(weir_ctx *from, const 
 }
 
 /* What the loop has to make up for, so that somebody knows. */
-static uint8_t missed_with(const weir_event *event)
+static uint16_t missed_with(const weir_event *event)
 {
     bool has_promise = event->promise != NULL;
     switch (event->kind) {
@@ -160,7 +160,7 @@ static uint8_t missed_with(const weir_event *event)
 void weir__event_drop(weir_channel *channel, const weir_event *event, int code)
 {
     bool has_promise = event->promise != NULL;
-    uint8_t missed = missed_with(event);
+    uint16_t missed = missed_with(event);
     if (event->msg != NULL)
         weir_msg_release(event->msg);
     weir__promise_end(event->promise, code);

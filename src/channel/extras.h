@@ -7,7 +7,7 @@
 
 /* Those that the channel itself has come first; the others are the transport's. */
 enum {
-    WEIR__CHANNEL_OPTIONS_END = WEIR_OPTION_CONNECT_TIMEOUT_MS + 1,
+    WEIR__CHANNEL_OPTIONS_END = WEIR_OPTION_CONNECT_TIMEOUT_NS + 1,
 };
 
 typedef struct weir_attr weir_attr;

@@ -38,13 +38,13 @@ static void linger_fire(weir_ctx_timer *timer, weir_ctx *head)
 void weir__finish_output_shut(weir_channel *channel)
 {
     weir_channel_extras *extras = finishing(channel);
-    int64_t linger_ms = weir__channel_option(channel, WEIR_OPTION_LINGER_MS);
+    int64_t linger_ns = weir__channel_option(channel, WEIR_OPTION_LINGER_NS);
     if (extras == NULL || extras->is_lingering || weir__channel_is_closing(channel))
         return;
     extras->is_lingering = true;
     extras->linger.fire = linger_fire;
-    if (channel->in.is_ended || linger_ms == 0 ||
-        weir_ctx_schedule(&channel->pipeline.head, &extras->linger, WEIR_MS(linger_ms)) < 0)
+    if (channel->in.is_ended || linger_ns == 0 ||
+        weir_ctx_schedule(&channel->pipeline.head, &extras->linger, linger_ns) < 0)
         close_at_last(channel);
 }
 
@@ -59,19 +59,19 @@ static void look_for_progress(weir_ctx_timer *timer, weir_ctx *head)
 {
     weir_channel *channel = weir_ctx_channel(head);
     weir_channel_extras *extras = finishing(channel);
-    int64_t linger_ms = weir__channel_option(channel, WEIR_OPTION_LINGER_MS);
+    int64_t linger_ns = weir__channel_option(channel, WEIR_OPTION_LINGER_NS);
     bool has_progress = weir__channel_sent_bytes(channel) != extras->sent_before;
     extras->sent_before = weir__channel_sent_bytes(channel);
-    if (!has_progress || weir_ctx_schedule(head, timer, WEIR_MS(linger_ms)) < 0)
+    if (!has_progress || weir_ctx_schedule(head, timer, linger_ns) < 0)
         weir__channel_close_now(channel, NULL);
 }
 
 /* False without memory for a timer. */
-static bool begin_looking(weir_channel *channel, weir_channel_extras *extras, int64_t linger_ms)
+static bool begin_looking(weir_channel *channel, weir_channel_extras *extras, int64_t linger_ns)
 {
     extras->sent_before = weir__channel_sent_bytes(channel);
     extras->linger.fire = look_for_progress;
-    return weir_ctx_schedule(&channel->pipeline.head, &extras->linger, WEIR_MS(linger_ms)) == 0;
+    return weir_ctx_schedule(&channel->pipeline.head, &extras->linger, linger_ns) == 0;
 }
 
 /* Whether a handler has something to say to a shutdown: it may hold bytes that were flushed. */
@@ -87,10 +87,10 @@ void weir__finish_input_ended(weir_channel *channel)
 {
     bool has_answers = weir__outbound_has_flushed(&channel->out.queue) || channel->out.is_lent ||
                        has_last_words(channel);
-    int64_t linger_ms = weir__channel_option(channel, WEIR_OPTION_LINGER_MS);
-    weir_channel_extras *extras = has_answers && linger_ms > 0 ? weir__channel_need_extras(channel)
+    int64_t linger_ns = weir__channel_option(channel, WEIR_OPTION_LINGER_NS);
+    weir_channel_extras *extras = has_answers && linger_ns > 0 ? weir__channel_need_extras(channel)
                                                                : NULL;
-    if (extras == NULL || !begin_looking(channel, extras, linger_ms)) {
+    if (extras == NULL || !begin_looking(channel, extras, linger_ns)) {
         weir__channel_close_now(channel, NULL);
         return;
     }

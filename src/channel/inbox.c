@@ -44,7 +44,7 @@ void weir__inbox_push(weir_channel *channel, weir_call *call)
 
 /* Before it has a loop a channel is its maker's, and what is kept for the loop must not be
  * performed yet; but a close need not wait. */
-static void miss_without_loop(weir_channel *channel, uint8_t missed)
+static void miss_without_loop(weir_channel *channel, uint16_t missed)
 {
     if (missed & WEIR__MISSED_RESET)
         weir__channel_reset_now(channel);
@@ -52,7 +52,7 @@ static void miss_without_loop(weir_channel *channel, uint8_t missed)
         weir__channel_close_now(channel, NULL);
 }
 
-void weir__inbox_push_missed(weir_channel *channel, uint8_t missed)
+void weir__inbox_push_missed(weir_channel *channel, uint16_t missed)
 {
     atomic_fetch_or_explicit(&channel->inbox.missed, missed, memory_order_seq_cst);
     if (weir__channel_loop(channel) == NULL && weir__channel_owner(channel) == WEIR_OWNER_ME)
@@ -98,8 +98,8 @@ static void perform_missed_message(weir_channel *channel)
  * stream, which closes the channel: later writes must not follow a gap. */
 static void perform_missed_before_calls(weir_channel *channel)
 {
-    uint8_t missed = channel->inbox.due |
-                     atomic_load_explicit(&channel->inbox.missed, memory_order_seq_cst);
+    uint16_t missed = channel->inbox.due |
+                      atomic_load_explicit(&channel->inbox.missed, memory_order_seq_cst);
     if (missed & WEIR__MISSED_RESET)
         weir__channel_reset_now(channel);
     if (missed & WEIR__MISSED_MESSAGE && channel->transport->is_stream)
@@ -108,7 +108,7 @@ static void perform_missed_before_calls(weir_channel *channel)
 
 static void perform_missed(weir_channel *channel)
 {
-    uint8_t missed = channel->inbox.due;
+    uint16_t missed = channel->inbox.due;
     channel->inbox.due = 0;
     if (missed & WEIR__MISSED_RESET)
         weir__channel_reset_now(channel);
@@ -126,6 +126,9 @@ static void perform_missed(weir_channel *channel)
         perform_missed_message(channel);
     if (missed & WEIR__MISSED_OTHER)
         weir__channel_recheck(channel);
+    if (missed & WEIR__MISSED_DRAIN && !weir__channel_is_closing(channel))
+        weir__event_enter(channel,
+                          &(weir_event){ .kind = WEIR_EV_EVENT, .msg = &weir_event_draining });
     if (missed & WEIR__MISSED_CLOSE)
         weir__event_enter(channel, &(weir_event){ .kind = WEIR_OP_CLOSE });
 }

@@ -18,8 +18,9 @@ enum {
     WEIR__MISSED_OTHER = 32,   /* cannot be repeated later */
     WEIR__MISSED_PAUSE = 64,   /* reasons against reading have changed */
     WEIR__MISSED_RESET = 128,
+    WEIR__MISSED_DRAIN = 256, /* the draining event */
 };
-void weir__inbox_push_missed(weir_channel *channel, uint8_t missed);
+void weir__inbox_push_missed(weir_channel *channel, uint16_t missed);
 
 /* Whether a call of the loop thread must wait, because earlier calls are queued. Their thread may
  * have synchronised with the loop since, or the loop thread made them itself when the channel was

@@ -13,8 +13,7 @@
 #include <string.h>
 
 #define MAX_BYTES 4096
-#define TIMEOUT_MS 5000
-#define MAX_TIMEOUT_MS ((int64_t)1 << 40) /* a few decades */
+#define DEFAULT_TIMEOUT_NS WEIR_SECONDS(5)
 
 /* The event ------------------------------------------------------------------------------------ */
 
@@ -74,9 +73,9 @@ static size_t max_bytes(const weir_proxy_decoding *config)
     return most < WEIR__PROXY_V2_MAX ? most : WEIR__PROXY_V2_MAX;
 }
 
-static int64_t timeout_ms(const weir_proxy_decoding *config)
+static int64_t timeout_ns(const weir_proxy_decoding *config)
 {
-    return config->header_timeout_ms != 0 ? config->header_timeout_ms : TIMEOUT_MS;
+    return config->header_timeout_ns != 0 ? config->header_timeout_ns : DEFAULT_TIMEOUT_NS;
 }
 
 /* From here on bytes only wait until the decoder has left. They are few, or in memory already. */
@@ -225,16 +224,18 @@ static void on_timeout(weir_ctx_timer *timer, weir_ctx *ctx)
     if (self->is_done || self->decoder.is_over)
         return;
     self->decoder.is_over = true;
-    weir_ctx_fail(ctx, -ETIMEDOUT, "no complete PROXY header within %" PRId64 " ms, only %zu bytes",
-                  timeout_ms(config_of(ctx)), weir_buf_readable(self->decoder.kept));
+    char time[WEIR_DURATION_TEXT_MAX];
+    weir_ctx_fail(ctx, -ETIMEDOUT, "no complete PROXY header within %s, only %zu bytes",
+                  weir_duration_text(timeout_ns(config_of(ctx)), time, sizeof time),
+                  weir_buf_readable(self->decoder.kept));
     weir_ctx_close(ctx, NULL);
 }
 
 /* Without memory for the timer a peer could keep the connection for ever. */
 static void start_timeout(weir_ctx *ctx, proxy_decoder *self)
 {
-    int64_t ms = timeout_ms(config_of(ctx));
-    if (ms != WEIR_OFF && weir_ctx_schedule(ctx, &self->timeout, WEIR_MS(ms)) < 0)
+    int64_t ns = timeout_ns(config_of(ctx));
+    if (ns != WEIR_OFF && weir_ctx_schedule(ctx, &self->timeout, ns) < 0)
         give_up(ctx, self, "no memory for the timeout of a PROXY header");
 }
 
@@ -367,8 +368,8 @@ static void decoder_added(weir_ctx *ctx)
     if (config->refuses_v1 && config->refuses_v2)
         weir_ctx_fail(ctx, -EINVAL, "refuses_v1 and refuses_v2 are both true");
     else if (weir__arg_check_size(ctx, "max_bytes", most, WEIR__PROXY_V2_BEGIN, SIZE_MAX) &&
-             weir__arg_check(ctx, "header_timeout_ms", config->header_timeout_ms, WEIR_OFF,
-                             MAX_TIMEOUT_MS) &&
+             weir__arg_check(ctx, "header_timeout_ns", config->header_timeout_ns, WEIR_OFF,
+                             INT64_MAX) &&
              weir_channel_is_active(weir_ctx_channel(ctx)))
         start_timeout(ctx, self);
 }

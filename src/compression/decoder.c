@@ -9,7 +9,7 @@
 #define MOST_WAITING ((size_t)2 << 20)
 #define MOST_AT_ONCE 16 /* buffers; then it is the others' turn */
 #define NORMAL_CHUNK ((size_t)64 << 10)
-#define LOOK_MS 50
+#define LOOK_NS WEIR_MS(50)
 
 /*
  * Unlike a frame, what a few bytes expand to has no end that they foretell. So this is not a
@@ -140,7 +140,7 @@ static void look_later(weir_ctx *ctx, decoder *self)
     weir_loop *loop = weir_channel_loop(weir_ctx_channel(ctx));
     if (self->is_over || loop == NULL || weir_ctx_executor(ctx) == weir_loop_executor(loop))
         return;
-    int64_t delay_ns = is_paused(ctx) ? WEIR_MS(LOOK_MS) : 0;
+    int64_t delay_ns = is_paused(ctx) ? LOOK_NS : 0;
     if ((delay_ns > 0 || can_go_on(ctx, self)) &&
         weir_ctx_schedule(ctx, &self->again, delay_ns) < 0)
         refuse(ctx, self, -ENOMEM, "no memory for a timer");

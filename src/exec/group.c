@@ -15,12 +15,12 @@
 #include <weir/timer.h>
 
 #include <errno.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define DEFAULT_QUIET_MS 2000
-#define DEFAULT_TIMEOUT_MS 15000
+#define DEFAULT_TIMEOUT_NS WEIR_SECONDS(15)
 #define MOST_CHILDREN 65536 /* that the environment may ask for */
 
 /* Places ------------------------------------------------------------------------------------- */
@@ -182,9 +182,9 @@ void weir__group_count_down(weir_group *group)
         weir__future_complete(&group->terminated, 0);
 }
 
-int weir_group_shutdown(weir_group *group, int64_t quiet_ms, int64_t timeout_ms)
+int weir_group_shutdown(weir_group *group, int64_t quiet_ns, int64_t timeout_ns)
 {
-    if (group == NULL || quiet_ms < 0 || timeout_ms < quiet_ms)
+    if (group == NULL || quiet_ns < 0 || timeout_ns < quiet_ns)
         return -EINVAL;
     int code = 0;
     /* Another thread may wait for the end, and free the group as soon as it has come. */
@@ -193,7 +193,7 @@ int weir_group_shutdown(weir_group *group, int64_t quiet_ms, int64_t timeout_ms)
         weir__per_channel_end(group);
     size_t count = weir_group_count(group);
     for (size_t i = 0; i < count && code == 0; i++)
-        code = weir_executor_shutdown(weir_group_at(group, i), quiet_ms, timeout_ms);
+        code = weir_executor_shutdown(weir_group_at(group, i), quiet_ns, timeout_ns);
     weir__group_release(group);
     return code;
 }
@@ -291,13 +291,7 @@ void weir_group_free(weir_group *group)
     }
     if (group->per_channel != NULL)
         weir__per_channel_end(group);
-    /* Who never ran a task has nothing to be quiet for. */
-    for (size_t i = 0; i < weir_group_count(group); i++) {
-        weir_executor *child = weir_group_at(group, i);
-        if (weir_executor_get_state(child) == WEIR_EXECUTOR_NOT_STARTED)
-            weir_executor_shutdown(child, 0, DEFAULT_TIMEOUT_MS);
-    }
-    weir_group_shutdown(group, DEFAULT_QUIET_MS, DEFAULT_TIMEOUT_MS);
+    weir_group_shutdown(group, 0, DEFAULT_TIMEOUT_NS);
     end_children(group);
     weir__group_release(group);
 }
@@ -361,8 +355,8 @@ int weir__group_make_child(weir_group *group, const weir_group_config *config,
     child->group = weir__group_retain(group);
     child->executor->group = group;
     child->executor->number = index;
-    if (config->watchdog_ms > 0)
-        child->executor->watch.limit_ns = WEIR_MS(config->watchdog_ms);
+    if (config->watchdog_ns > 0)
+        child->executor->watch.limit_ns = config->watchdog_ns;
     atomic_fetch_add_explicit(&group->living, 1, memory_order_relaxed);
     atomic_store_explicit(&group->count, index + 1, memory_order_release);
     return 0;
@@ -399,11 +393,11 @@ weir_group *weir__group_alloc(const weir_group_config *config)
     return group;
 }
 
-static int refuse_negative(int value, const char *what, weir_error *error)
+static int refuse_negative(int64_t value, const char *what, weir_error *error)
 {
-    return value < 0
-               ? weir_error_set(error, -EINVAL, "group", "%s is %d, which is negative", what, value)
-               : 0;
+    return value < 0 ? weir_error_set(error, -EINVAL, "group",
+                                      "%s is %" PRId64 ", which is negative", what, value)
+                     : 0;
 }
 
 int weir__group_check(const weir_group_config *config, weir_error *error)
@@ -413,10 +407,10 @@ int weir__group_check(const weir_group_config *config, weir_error *error)
         code = refuse_negative(config->max_pending_tasks, "max_pending_tasks", error);
     if (code == 0)
         code = refuse_negative(config->max_channels, "max_channels", error);
-    if (code == 0 && config->idle_loop_ms != WEIR_OFF)
-        code = refuse_negative(config->idle_loop_ms, "idle_loop_ms", error);
-    if (code == 0 && config->watchdog_ms != WEIR_OFF)
-        code = refuse_negative(config->watchdog_ms, "watchdog_ms", error);
+    if (code == 0 && config->idle_loop_ns != WEIR_OFF)
+        code = refuse_negative(config->idle_loop_ns, "idle_loop_ns", error);
+    if (code == 0 && config->watchdog_ns != WEIR_OFF)
+        code = refuse_negative(config->watchdog_ns, "watchdog_ns", error);
     return code;
 }
 
@@ -448,7 +442,7 @@ int weir__group_new(weir_group **out, const weir_group_config *config, weir_chil
         weir_error_set(error, code, "group",
                        "failed to create a child event loop: number %zu of %zu: %s",
                        weir_group_count(group), count, weir_error_text(code));
-        weir_group_shutdown(group, 0, DEFAULT_TIMEOUT_MS);
+        weir_group_shutdown(group, 0, DEFAULT_TIMEOUT_NS);
         end_children(group);
         weir__group_release(group);
         return code;

@@ -398,17 +398,13 @@ int weir__executor_need_thread(weir_executor *executor)
     return code == 0 && state_of(executor) >= WEIR_EXECUTOR_SHUTTING_DOWN ? WEIR_ESHUTDOWN : code;
 }
 
-int weir_executor_shutdown(weir_executor *executor, int64_t quiet_ms, int64_t timeout_ms)
+int weir_executor_shutdown(weir_executor *executor, int64_t quiet_ns, int64_t timeout_ns)
 {
-    int64_t quiet_ns, timeout_ns, unset = -1;
-    if (executor == NULL || quiet_ms < 0 || timeout_ms < quiet_ms)
+    int64_t unset = -1;
+    if (executor == NULL || quiet_ns < 0 || timeout_ns < quiet_ns)
         return -EINVAL;
     if (executor->is_global)
         return -EPERM;
-    if (__builtin_mul_overflow(quiet_ms, 1000000, &quiet_ns))
-        quiet_ns = INT64_MAX;
-    if (__builtin_mul_overflow(timeout_ms, 1000000, &timeout_ns))
-        timeout_ns = INT64_MAX;
     if (!atomic_compare_exchange_strong_explicit(&executor->timeout_ns, &unset, timeout_ns,
                                                  memory_order_acq_rel, memory_order_relaxed))
         return 0;

@@ -24,7 +24,7 @@
  * executor's kind also finds out which channel and handler it is.
  */
 #define TRACE_SIGNAL SIGURG
-#define TRACE_WAIT_MS 1000
+#define TRACE_WAIT_NS WEIR_SECONDS(1)
 #define FRAMES ((int)(sizeof(((weir_stack *)NULL)->functions) / sizeof(uintptr_t)))
 #define LOOKS_PER_LIMIT 4
 
@@ -187,7 +187,7 @@ static outcome ask_for_trace(const weir_executor *executor)
 /* Without the lock: others start and end meanwhile. */
 static void await_trace(finding *found)
 {
-    struct timespec until = weir__clock_until((int64_t)TRACE_WAIT_MS * 1000000);
+    struct timespec until = weir__clock_until(TRACE_WAIT_NS);
     int error = sem_clockwait(&trace.is_taken, CLOCK_MONOTONIC, &until);
     /* Timed out: cancels the request, unless the signal handler has begun. */
     if (error != 0 && !atomic_exchange_explicit(&trace.is_wanted, false, memory_order_acquire))

@@ -7,10 +7,10 @@
 
 #include <errno.h>
 
-#define DEFAULT_IDLE_MS 600000
+#define DEFAULT_IDLE_NS WEIR_SECONDS(600)
 #define DEFAULT_RELAY_BYTES (1 << 20)
-#define IDLE_CHECKS 4      /* in one idle_timeout_ms */
-#define PEER_CHECK_MS 5000 /* while a channel is not read */
+#define IDLE_CHECKS 4                 /* in one idle_timeout_ns */
+#define PEER_CHECK_NS WEIR_SECONDS(5) /* while a channel is not read */
 
 static weir_bridge_side *side_of(const weir_ctx *ctx)
 {
@@ -89,13 +89,13 @@ static void check_peer(weir_ctx_timer *timer, weir_ctx *ctx)
     if (weir_channel_tcp_info(channel, &info) == 0 && info.state == WEIR_TCP_CLOSED)
         weir_channel_reset(channel);
     else
-        weir_ctx_schedule(ctx, timer, WEIR_MS(PEER_CHECK_MS));
+        weir_ctx_schedule(ctx, timer, PEER_CHECK_NS);
 }
 
 void weir__bridge_start_peer_checks(weir_bridge_side *self)
 {
     self->peer_check.fire = check_peer;
-    weir_ctx_schedule(self->ctx, &self->peer_check, WEIR_MS(PEER_CHECK_MS));
+    weir_ctx_schedule(self->ctx, &self->peer_check, PEER_CHECK_NS);
 }
 
 /* If two threads each make a change and call this, the second one sees the change of the first. */
@@ -151,7 +151,7 @@ static void check_idle(weir_ctx_timer *timer, weir_ctx *ctx)
     self->idle_checks = moved == self->moved ? self->idle_checks + 1 : 0;
     self->moved = moved;
     if (self->idle_checks < IDLE_CHECKS) {
-        weir_ctx_schedule(ctx, timer, WEIR_MS(pair->config.idle_timeout_ms) / IDLE_CHECKS);
+        weir_ctx_schedule(ctx, timer, pair->config.idle_timeout_ns / IDLE_CHECKS);
         return;
     }
     weir__bridge_set_error(pair, -ETIMEDOUT, "bridge",
@@ -167,10 +167,9 @@ static void bridge_added(weir_ctx *ctx)
     self->ctx = ctx;
     weir_channel_set_option(channel, WEIR_OPTION_ALLOW_HALF_CLOSURE, true, NULL);
     weir_channel_set_option(channel, WEIR_OPTION_PAUSE_WHEN_UNWRITABLE, false, NULL);
-    if (pair->config.idle_timeout_ms != WEIR_OFF) {
+    if (pair->config.idle_timeout_ns != WEIR_OFF) {
         self->idle_check.fire = check_idle;
-        weir_ctx_schedule(ctx, &self->idle_check,
-                          WEIR_MS(pair->config.idle_timeout_ms) / IDLE_CHECKS);
+        weir_ctx_schedule(ctx, &self->idle_check, pair->config.idle_timeout_ns / IDLE_CHECKS);
     }
     if (weir_ctx_is_input_closed(ctx))
         weir__bridge_pass_eof(self);
@@ -310,7 +309,7 @@ static void init_side(weir_bridge_pair *self, int which)
 
 static int check_config(const weir_bridge_config *config)
 {
-    bool is_idle_valid = config->idle_timeout_ms >= 0 || config->idle_timeout_ms == WEIR_OFF;
+    bool is_idle_valid = config->idle_timeout_ns >= 0 || config->idle_timeout_ns == WEIR_OFF;
     bool is_relay_valid = config->relay_after_bytes >= 0 || config->relay_after_bytes == WEIR_OFF;
     return is_idle_valid && is_relay_valid ? 0 : -EINVAL;
 }
@@ -324,8 +323,8 @@ int weir__bridge_new(weir_bridge_pair **made, const weir_bridge_config *config)
     weir_bridge_pair *self = weir_zalloc(sizeof *self);
     if (self == NULL)
         return -ENOMEM;
-    if (chosen.idle_timeout_ms == 0)
-        chosen.idle_timeout_ms = DEFAULT_IDLE_MS;
+    if (chosen.idle_timeout_ns == 0)
+        chosen.idle_timeout_ns = DEFAULT_IDLE_NS;
     if (chosen.relay_after_bytes == 0)
         chosen.relay_after_bytes = DEFAULT_RELAY_BYTES;
     self->config = chosen;

@@ -127,6 +127,8 @@ static int start_connecting(weir_bridge_pair *self, const weir_client_config *cl
     config.init = init_back;
     config.arg = self;
     config.arg_release = release_init;
+    if (config.group == NULL && weir_channel_loop(front) != NULL)
+        config.group = weir_executor_group(weir_loop_executor(weir_channel_loop(front)));
     if (config.loop == NULL && !weir_loop_is_for_one_channel(weir_channel_loop(front)))
         config.loop = weir_channel_loop(front);
     weir__bridge_retain(self);

@@ -8,8 +8,8 @@
 #include <stdatomic.h>
 
 #define MOST_CHUNKS 16 /* at once; then it is the others' turn */
-#define SHORTEST_LOOK_MS 10
-#define LONGEST_LOOK_MS 1280
+#define MIN_LOOK_NS WEIR_MS(10)
+#define MAX_LOOK_NS WEIR_MS(1280)
 
 typedef weir_chunked_state chunked_handler;
 
@@ -164,7 +164,7 @@ static void pass_first(weir_ctx *ctx, chunked_handler *self)
         return;
     }
     self->is_begun = true;
-    self->look_ms = SHORTEST_LOOK_MS;
+    self->look_ns = MIN_LOOK_NS;
     if (input != NULL) {
         weir_msg_retain(&input->msg); /* it may do anything when it is asked */
         pass_next(ctx, self, input);
@@ -213,7 +213,7 @@ static int come_again(weir_ctx *ctx, chunked_handler *self)
 {
     if (!has_ready(ctx, self))
         return 0;
-    int64_t delay_ns = can_go_on(ctx, self) ? 0 : WEIR_MS(self->look_ms);
+    int64_t delay_ns = can_go_on(ctx, self) ? 0 : self->look_ns;
     return weir_ctx_schedule(ctx, &self->again, delay_ns);
 }
 
@@ -242,7 +242,7 @@ static void on_resumed(weir_ctx *ctx)
 static void on_again(weir_ctx_timer *timer, weir_ctx *ctx)
 {
     chunked_handler *self = WEIR_CONTAINER(timer, chunked_handler, again);
-    self->look_ms = self->look_ms < LONGEST_LOOK_MS ? self->look_ms * 2 : LONGEST_LOOK_MS;
+    self->look_ns = self->look_ns < MAX_LOOK_NS ? self->look_ns * 2 : MAX_LOOK_NS;
     pump(ctx); /* which begins anew with the shortest, if anything goes */
 }
 
@@ -252,7 +252,7 @@ void weir__chunked_added(weir_ctx *ctx)
 {
     chunked_handler *self = weir_ctx_state(ctx);
     self->again.fire = on_again;
-    self->look_ms = SHORTEST_LOOK_MS;
+    self->look_ns = MIN_LOOK_NS;
 }
 
 void weir__chunked_removed(weir_ctx *ctx)

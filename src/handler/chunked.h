@@ -53,7 +53,7 @@ typedef struct weir_chunked_state {
     bool is_pumping; /* further up the stack */
     bool has_failed; /* bytes are missing, so there will be no more */
     weir_ctx_timer again;
-    int look_ms; /* how long to wait before it looks again */
+    int64_t look_ns; /* how long to wait before it looks again */
 } weir_chunked_state;
 
 void weir__chunked_added(weir_ctx *ctx);

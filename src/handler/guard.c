@@ -10,6 +10,7 @@
 #include <weir/pipeline.h>
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 
 /* What a connection is closed for. */
@@ -138,8 +139,9 @@ static void cut(weir_ctx *ctx, guard_handler *self, reason why)
     };
     self->is_over = true;
     atomic_fetch_add_explicit(&self->guard->closed[why], 1, memory_order_relaxed);
-    weir_ctx_fail(ctx, -ETIMEDOUT, "%s, for %lld ms", texts[why],
-                  (long long)(self->guard->after[why] / WEIR_MS(1)));
+    char time[WEIR_DURATION_TEXT_MAX];
+    weir_ctx_fail(ctx, -ETIMEDOUT, "%s, for %s", texts[why],
+                  weir_duration_text(self->guard->after[why], time, sizeof time));
     if (!weir_ctx_is_removed(ctx))
         weir_ctx_close(ctx, NULL);
 }
@@ -318,43 +320,44 @@ int weir_guard_add(weir_guard *guard, weir_channel *channel)
 
 /* Making --------------------------------------------------------------------------------------- */
 
-static int64_t time_of(int ms, int normal)
+static int64_t time_of(int64_t ns, int64_t by_default)
 {
-    ms = ms == 0 ? normal : ms;
-    return ms == WEIR_OFF ? NEVER : WEIR_MS((int64_t)ms);
+    ns = ns == 0 ? by_default : ns;
+    return ns == WEIR_OFF ? NEVER : ns;
 }
 
 static int check(const weir_guard_config *config, weir_error *error)
 {
     const struct {
         const char *name;
-        int value, least;
+        int64_t value, least;
     } rows[] = {
-        { "first_byte_ms", config->first_byte_ms, WEIR_OFF },
-        { "idle_ms", config->idle_ms, WEIR_OFF },
-        { "write_ms", config->write_ms, WEIR_OFF },
-        { "total_ms", config->total_ms, WEIR_OFF },
-        { "expected_ms", config->expected_ms, WEIR_OFF },
+        { "first_byte_ns", config->first_byte_ns, WEIR_OFF },
+        { "idle_ns", config->idle_ns, WEIR_OFF },
+        { "write_ns", config->write_ns, WEIR_OFF },
+        { "total_ns", config->total_ns, WEIR_OFF },
+        { "expected_ns", config->expected_ns, WEIR_OFF },
         { "min_bytes_per_s", config->min_bytes_per_s, WEIR_OFF },
-        { "period_ms", config->period_ms, 0 },
+        { "period_ns", config->period_ns, 0 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].value < rows[i].least)
-            return weir_error_set(error, -EINVAL, "guard", "%s is %d: write %d or more",
-                                  rows[i].name, rows[i].value, rows[i].least);
+            return weir_error_set(error, -EINVAL, "guard",
+                                  "%s is %" PRId64 ": write %" PRId64 " or more", rows[i].name,
+                                  rows[i].value, rows[i].least);
     }
     return 0;
 }
 
 static void set_times(weir_guard *self, const weir_guard_config *config)
 {
-    int64_t period = time_of(config->period_ms, 5000);
+    int64_t period = time_of(config->period_ns, WEIR_SECONDS(5));
     uint64_t rate = config->min_bytes_per_s > 0 ? (uint64_t)config->min_bytes_per_s : 0;
-    self->after[NO_FIRST_BYTE] = time_of(config->first_byte_ms, 10000);
-    self->after[IDLE] = time_of(config->idle_ms, 60000);
-    self->after[NOT_TAKEN] = time_of(config->write_ms, 30000);
-    self->after[TOO_OLD] = time_of(config->total_ms, WEIR_OFF);
-    self->after[NOT_COMPLETE] = time_of(config->expected_ms, 10000);
+    self->after[NO_FIRST_BYTE] = time_of(config->first_byte_ns, WEIR_SECONDS(10));
+    self->after[IDLE] = time_of(config->idle_ns, WEIR_SECONDS(60));
+    self->after[NOT_TAKEN] = time_of(config->write_ns, WEIR_SECONDS(30));
+    self->after[TOO_OLD] = time_of(config->total_ns, WEIR_OFF);
+    self->after[NOT_COMPLETE] = time_of(config->expected_ns, WEIR_SECONDS(10));
     self->after[TOO_SLOW] = rate > 0 ? period : NEVER;
     self->min_bytes = rate * (uint64_t)(period / WEIR_MS(1)) / 1000;
 }

@@ -93,8 +93,8 @@ static int64_t active_at(const idle_handler *self, int kind)
 static int64_t period_of(const weir_ctx *ctx, int kind)
 {
     const weir_idle *config = weir_ctx_arg(ctx);
-    int64_t times[KINDS] = { config->reader_ms, config->writer_ms, config->both_ms };
-    return WEIR_MS(times[kind]);
+    int64_t times[KINDS] = { config->reader_ns, config->writer_ns, config->both_ns };
+    return times[kind];
 }
 
 /* Passes the event on when its time is up; returns when it is up next. */
@@ -146,18 +146,18 @@ static void start_watching(weir_ctx *ctx)
     look(ctx, self);
 }
 
-#define MAX_MS ((int64_t)1 << 40) /* a few decades */
+#define MAX_NS (INT64_MAX / 4) /* added to a time it does not overflow */
 
 static bool check_config(weir_ctx *ctx, const weir_idle *config)
 {
     if (!weir__arg_check_given(ctx, "weir_idle", config) ||
-        !weir__arg_check(ctx, "reader_ms", config->reader_ms, 0, MAX_MS) ||
-        !weir__arg_check(ctx, "writer_ms", config->writer_ms, 0, MAX_MS) ||
-        !weir__arg_check(ctx, "both_ms", config->both_ms, 0, MAX_MS))
+        !weir__arg_check(ctx, "reader_ns", config->reader_ns, WEIR_OFF, MAX_NS) ||
+        !weir__arg_check(ctx, "writer_ns", config->writer_ns, WEIR_OFF, MAX_NS) ||
+        !weir__arg_check(ctx, "both_ns", config->both_ns, WEIR_OFF, MAX_NS))
         return false;
-    bool has_time = (config->reader_ms | config->writer_ms | config->both_ms) != 0;
+    bool has_time = config->reader_ns > 0 || config->writer_ns > 0 || config->both_ns > 0;
     if (!has_time)
-        weir_ctx_fail(ctx, -EINVAL, "reader_ms, writer_ms and both_ms are 0");
+        weir_ctx_fail(ctx, -EINVAL, "no time is set: reader_ns, writer_ns or both_ns");
     return has_time;
 }
 

@@ -320,11 +320,11 @@ static void pcap_shutdown(weir_ctx *ctx, weir_promise *promise)
 static void pcap_close(weir_ctx *ctx, weir_promise *promise)
 {
     pcap_handler *self = weir_ctx_state(ctx);
-    int64_t linger_s = -1;
-    weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_CLOSE_LINGER_S, &linger_s);
+    int64_t linger_ns = -1;
+    weir_channel_get_option(weir_ctx_channel(ctx), WEIR_OPTION_CLOSE_LINGER_NS, &linger_ns);
     record_their_end(ctx, self);
     self->is_closing = true;
-    if (linger_s == 0)
+    if (linger_ns == 0)
         record_reset(ctx, self, OURS);
     weir_ctx_close(ctx, promise);
 }

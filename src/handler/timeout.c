@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#define MOST_MS ((int64_t)1 << 40) /* a few decades */
+#define MAX_NS (INT64_MAX / 4) /* added to a time it does not overflow */
 
 typedef struct timeout_handler {
     weir_ctx_timer timer;
@@ -30,7 +30,7 @@ static int64_t now_of(const weir_ctx *ctx)
 static int64_t period_of(const weir_ctx *ctx)
 {
     const weir_timeout *config = weir_ctx_arg(ctx);
-    return WEIR_MS(config->ms);
+    return config->timeout_ns;
 }
 
 /* Both ----------------------------------------------------------------------------------------- */
@@ -38,8 +38,10 @@ static int64_t period_of(const weir_ctx *ctx)
 static void time_out(weir_ctx *ctx, timeout_handler *self, const char *what)
 {
     const weir_timeout *config = weir_ctx_arg(ctx);
+    char time[WEIR_DURATION_TEXT_MAX];
     self->is_over = true;
-    weir_ctx_fail(ctx, -ETIMEDOUT, "%s for %" PRId64 " ms", what, config->ms);
+    weir_ctx_fail(ctx, -ETIMEDOUT, "%s for %s", what,
+                  weir_duration_text(config->timeout_ns, time, sizeof time));
     if (!weir_ctx_is_removed(ctx))
         weir_ctx_close(ctx, NULL);
 }
@@ -68,7 +70,7 @@ static void begin(weir_ctx *ctx, void (*fire)(weir_ctx_timer *timer, weir_ctx *c
     timeout_handler *self = weir_ctx_state(ctx);
     self->timer.fire = fire;
     if (!weir__arg_check_given(ctx, "weir_timeout", config) ||
-        !weir__arg_check(ctx, "ms", config->ms, 1, MOST_MS))
+        !weir__arg_check(ctx, "timeout_ns", config->timeout_ns, 1, MAX_NS))
         return;
     if (!weir__channel_is_mine(weir_ctx_channel(ctx)))
         weir_ctx_fail(ctx, -EINVAL, "a timeout handler belongs on the channel's loop");

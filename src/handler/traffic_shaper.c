@@ -11,8 +11,8 @@
 #include <pthread.h>
 
 #define MOST ((int64_t)1 << 50)
-#define MOST_WAIT_MS ((int64_t)1 << 32)
-#define USUAL_WAIT_MS 4000
+#define MAX_WAIT_NS WEIR_SECONDS((int64_t)1 << 32)
+#define DEFAULT_WAIT_NS WEIR_SECONDS(4)
 #define LONGEST_NS 1e15 /* until somebody looks again */
 #define NS_PER_S 1e9
 
@@ -71,8 +71,8 @@ static int check(const weir_traffic_limits *limits, weir_error *error)
         return refuse(error, "write_bytes_per_second", limits->write_bytes_per_second);
     if (is_out_of_range(limits->write_burst_bytes))
         return refuse(error, "write_burst_bytes", limits->write_burst_bytes);
-    if (limits->max_wait_ms < 0 || limits->max_wait_ms > MOST_WAIT_MS)
-        return refuse(error, "max_wait_ms", limits->max_wait_ms);
+    if (limits->max_wait_ns < WEIR_OFF || limits->max_wait_ns > MAX_WAIT_NS)
+        return refuse(error, "max_wait_ns", limits->max_wait_ns);
     return 0;
 }
 
@@ -145,11 +145,19 @@ static int64_t wait_for(const bucket *self, int64_t upto)
     return whole_ns + ((double)whole_ns < wait_ns);
 }
 
+static int64_t max_wait_ns(const weir_shaper *shaper)
+{
+    int64_t chosen_ns = shaper->limits.max_wait_ns;
+    if (chosen_ns == WEIR_OFF)
+        return INT64_MAX;
+    return chosen_ns > 0 ? chosen_ns : DEFAULT_WAIT_NS;
+}
+
 /* What a message counts as: not more than what may pass in the longest wait. */
 static int64_t weigh(const weir_shaper *shaper, const bucket *self, uint64_t bytes)
 {
-    int64_t wait_ms = shaper->limits.max_wait_ms > 0 ? shaper->limits.max_wait_ms : USUAL_WAIT_MS;
-    double most = (double)self->rate * (double)wait_ms / 1e3;
+    int64_t wait_ns = max_wait_ns(shaper);
+    double most = (double)self->rate * (double)wait_ns / NS_PER_S;
     int64_t counted = bytes < (uint64_t)MOST ? (int64_t)bytes : MOST;
     return (double)counted < most ? counted : (int64_t)most;
 }

@@ -8,6 +8,7 @@
 #include <weir/timer.h>
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,27 +17,28 @@
 
 #define DEFAULT_IO_RATIO 50
 #define DEFAULT_SPIN_LIMIT 512
-#define DEFAULT_IDLE_LOOP_MS 60000
+#define DEFAULT_IDLE_LOOP_NS WEIR_SECONDS(60)
 #define LEAST_SPIN_LIMIT 3
 #define MOST_RING_ENTRIES 32768
 #define LEAST_BUFFER_BYTES 1024
 #define MOST_BUFFER_BYTES (1024 * 1024)
 
-#define DEFAULT_WATCHDOG_MS 1000
+#define DEFAULT_WATCHDOG_NS WEIR_SECONDS(1)
 
-static int refuse(weir_error *error, const char *what, int value, const char *why)
+static int refuse(weir_error *error, const char *what, int64_t value, const char *why)
 {
-    return weir_error_set(error, -EINVAL, "group", "%s is %d, which is %s", what, value, why);
+    return weir_error_set(error, -EINVAL, "group", "%s is %" PRId64 ", which is %s", what, value,
+                          why);
 }
 
 static int check(const weir_group_config *config, weir_error *error)
 {
     if (config->io_ratio < 0 || config->io_ratio > 100)
         return refuse(error, "io_ratio", config->io_ratio, "not from 1 to 100");
-    if (config->task_ms < 0)
-        return refuse(error, "task_ms", config->task_ms, "negative");
-    if (config->max_wait_ms < 0 && config->max_wait_ms != WEIR_OFF)
-        return refuse(error, "max_wait_ms", config->max_wait_ms, "negative");
+    if (config->task_ns < 0)
+        return refuse(error, "task_ns", config->task_ns, "negative");
+    if (config->max_wait_ns < 0 && config->max_wait_ns != WEIR_OFF)
+        return refuse(error, "max_wait_ns", config->max_wait_ns, "negative");
     if (config->spin_limit != WEIR_OFF &&
         (config->spin_limit < 0 ||
          (config->spin_limit > 0 && config->spin_limit < LEAST_SPIN_LIMIT)))
@@ -119,7 +121,7 @@ static int settle_io(weir_group_config *config, weir_error *error)
 static weir_loop_config with_defaults(const weir_group_config *config)
 {
     int spin_limit = config->spin_limit != 0 ? config->spin_limit : DEFAULT_SPIN_LIMIT;
-    int idle_ms = config->idle_loop_ms != 0 ? config->idle_loop_ms : DEFAULT_IDLE_LOOP_MS;
+    int64_t idle_ns = config->idle_loop_ns != 0 ? config->idle_loop_ns : DEFAULT_IDLE_LOOP_NS;
     return (weir_loop_config){
         .io = config->io,
         .io_source = config->io_source,
@@ -127,9 +129,9 @@ static weir_loop_config with_defaults(const weir_group_config *config)
                    .buffers = (unsigned)config->ring_buffers,
                    .buffer_bytes = (unsigned)config->ring_buffer_bytes },
         .io_ratio = config->io_ratio != 0 ? config->io_ratio : DEFAULT_IO_RATIO,
-        .task_ns = WEIR_MS(config->task_ms),
-        .max_wait_ns = config->max_wait_ms > 0 ? WEIR_MS(config->max_wait_ms) : 0,
-        .idle_ns = idle_ms > 0 ? WEIR_MS(idle_ms) : 0,
+        .task_ns = config->task_ns,
+        .max_wait_ns = config->max_wait_ns > 0 ? config->max_wait_ns : 0,
+        .idle_ns = idle_ns > 0 ? idle_ns : 0,
         .spin_limit = spin_limit > 0 ? (unsigned)spin_limit : 0,
         .strategy = config->strategy,
         .strategy_arg = config->strategy_arg,
@@ -157,8 +159,8 @@ int weir_group_new(weir_group **group, const weir_group_config *config, weir_err
         code = settle_io(&own, error);
     if (code < 0)
         return code;
-    if (own.watchdog_ms == 0)
-        own.watchdog_ms = DEFAULT_WATCHDOG_MS;
+    if (own.watchdog_ns == 0)
+        own.watchdog_ns = DEFAULT_WATCHDOG_NS;
     weir_loop_config loops = with_defaults(&own);
     bool is_per_channel = own.io == WEIR_IO_BLOCKING && own.io_source == NULL;
     return is_per_channel

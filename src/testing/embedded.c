@@ -419,7 +419,7 @@ static int open_group(weir_embedded *self, weir_error *error)
     weir_group_config config = { .loops = 1, .name = "embedded", .is_manual = true };
     config.clock = &self->clock.clock;
     config.io_source = weir_script_source(self->script);
-    config.watchdog_ms = WEIR_OFF;
+    config.watchdog_ns = WEIR_OFF;
     self->owns_group = true;
     return weir_group_new(&self->group, &config, error);
 }

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define DEFAULT_TIMEOUT_NS WEIR_SECONDS(120)
-#define SHUTDOWN_TIMEOUT_MS 60000
+#define SHUTDOWN_TIMEOUT_NS WEIR_SECONDS(60)
 
 /* Rounds without any time passing, after which something goes on for ever. */
 #define MOST_ROUNDS 200000
@@ -312,7 +312,7 @@ int weir_sim_add_group(weir_sim_host *host, weir_group **group, const weir_group
     own.io = WEIR_IO_EPOLL;
     own.io_source = &host->source;
     own.clock = &sim->clock;
-    own.watchdog_ms = WEIR_OFF;
+    own.watchdog_ns = WEIR_OFF;
     if (weir_executor_current() != NULL)
         return weir_error_set(error, -EDEADLK, "sim", "a callback cannot add a group");
     int code = own.loops > 0 ? make_room(sim, (size_t)own.loops) : 0;
@@ -396,7 +396,7 @@ int weir_sim_add_host(weir_sim *sim, weir_sim_host **out, const char *name, cons
 static void end_groups(weir_sim *sim)
 {
     for (size_t i = 0; i < sim->group_count; i++)
-        weir_group_shutdown(sim->groups[i], 0, SHUTDOWN_TIMEOUT_MS);
+        weir_group_shutdown(sim->groups[i], 0, SHUTDOWN_TIMEOUT_NS);
     for (size_t i = 0; i < sim->group_count; i++)
         weir_sim_wait(sim, weir_group_terminated(sim->groups[i]), -1);
     for (size_t i = 0; i < sim->group_count; i++)

@@ -5,9 +5,10 @@
 #include "tls/place.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
-#define CLOSE_MS 1000
+#define CLOSE_NS WEIR_SECONDS(1)
 #define MAX_WAITING ((size_t)1 << 20)
 #define MOST_RACED ((size_t)2 << 20) /* while a step is computed elsewhere, nothing is read */
 
@@ -96,12 +97,13 @@ static void on_time(weir_ctx_timer *timer, weir_ctx *ctx)
 {
     weir_tls_connection *self = WEIR_CONTAINER(timer, weir_tls_connection, timer);
     weir_error error;
+    char time[WEIR_DURATION_TEXT_MAX];
     if (self->is_closing) {
         weir__tls_close_at_last(ctx, self);
         return;
     }
-    weir_error_set(&error, -ETIMEDOUT, "tls", "the handshake was not done in %d ms",
-                   self->config->handshake_ms);
+    weir_error_set(&error, -ETIMEDOUT, "tls", "the handshake was not done in %s",
+                   weir_duration_text(self->config->handshake_timeout_ns, time, sizeof time));
     weir__tls_fail(ctx, &error);
 }
 
@@ -121,8 +123,8 @@ static int begin(weir_ctx *ctx, weir_tls_connection *self, weir_error *error)
     const weir_tls_peer peer = { .host = config->host, .port = server_port(ctx, self) };
     self->phase = WEIR_TLS_SHAKING;
     int code = weir__tls_engine_new(&self->engine, config->context, &peer, error);
-    if (code == 0 && config->handshake_ms > 0 &&
-        weir_ctx_schedule(ctx, &self->timer, WEIR_MS(config->handshake_ms)) < 0)
+    if (code == 0 && config->handshake_timeout_ns > 0 &&
+        weir_ctx_schedule(ctx, &self->timer, config->handshake_timeout_ns) < 0)
         code = weir_error_set(error, -ENOMEM, "tls", "no memory for a timer");
     if (code == 0 && !config->context->is_server &&
         weir__tls_engine_shake(self->engine, NULL, 0, error) == WEIR_TLS_STEP_FAILED)
@@ -153,9 +155,10 @@ static int check(const weir_tls *config, weir_error *error)
 {
     if (config == NULL || config->context == NULL)
         return weir_error_set(error, -EINVAL, "tls", "TLS needs a weir_tls with a context");
-    if (config->handshake_ms < WEIR_OFF || config->close_ms < WEIR_OFF)
-        return weir_error_set(error, -EINVAL, "tls", "handshake_ms is %d and close_ms %d",
-                              config->handshake_ms, config->close_ms);
+    if (config->handshake_timeout_ns < WEIR_OFF || config->close_timeout_ns < WEIR_OFF)
+        return weir_error_set(error, -EINVAL, "tls",
+                              "handshake_timeout_ns is %" PRId64 " and close_timeout_ns %" PRId64,
+                              config->handshake_timeout_ns, config->close_timeout_ns);
     if (!config->context->is_server && config->host == NULL &&
         !atomic_load(&config->context->verifies_nothing))
         return weir_error_set(error, -EINVAL, "tls",
@@ -165,10 +168,10 @@ static int check(const weir_tls *config, weir_error *error)
 
 static void set_defaults(weir_tls *config)
 {
-    if (config->handshake_ms == 0)
-        config->handshake_ms = WEIR__TLS_HANDSHAKE_MS;
-    if (config->close_ms == 0)
-        config->close_ms = CLOSE_MS;
+    if (config->handshake_timeout_ns == 0)
+        config->handshake_timeout_ns = WEIR__TLS_HANDSHAKE_NS;
+    if (config->close_timeout_ns == 0)
+        config->close_timeout_ns = CLOSE_NS;
     if (config->max_waiting_bytes == 0)
         config->max_waiting_bytes = MAX_WAITING;
 }

@@ -12,9 +12,10 @@
 #include <weir/executor.h>
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
-#define SESSION_S 7200
+#define DEFAULT_SESSION_S 7200
 #define ALPN_MAX 255 /* bytes of a name */
 
 /* The config ----------------------------------------------------------------------------------- */
@@ -58,6 +59,15 @@ static int check_files(const weir_tls_config *config, bool is_server, weir_error
     return code;
 }
 
+/* The whole seconds of a session's life, at least one. */
+static int64_t seconds_of(int64_t lifetime_ns)
+{
+    if (lifetime_ns == 0)
+        return DEFAULT_SESSION_S;
+    int64_t seconds = lifetime_ns / WEIR_SECONDS(1);
+    return seconds > 0 ? seconds : 1;
+}
+
 static int check_numbers(const weir_tls_config *config, weir_error *error)
 {
     if (!is_version(config->min_version) || !is_version(config->max_version) ||
@@ -67,8 +77,9 @@ static int check_numbers(const weir_tls_config *config, weir_error *error)
     if (config->client_auth < WEIR_TLS_CLIENT_AUTH_NONE ||
         config->client_auth > WEIR_TLS_CLIENT_AUTH_REQUIRED)
         return weir_error_set(error, -EINVAL, "tls", "client_auth is %d", (int)config->client_auth);
-    if (config->session_s < WEIR_OFF)
-        return weir_error_set(error, -EINVAL, "tls", "session_s is %d", config->session_s);
+    if (config->session_lifetime_ns < WEIR_OFF)
+        return weir_error_set(error, -EINVAL, "tls", "session_lifetime_ns is %" PRId64,
+                              config->session_lifetime_ns);
     return 0;
 }
 
@@ -371,9 +382,8 @@ static int fill(weir_tls_material *self, const weir_tls_config *config, weir_err
                                           error);
     if (code < 0)
         return code;
-    self->session_s = config->session_s == 0 ? SESSION_S : config->session_s;
-    if (self->session_s == WEIR_OFF)
-        self->session_s = 0;
+    if (config->session_lifetime_ns != WEIR_OFF)
+        self->session_s = seconds_of(config->session_lifetime_ns);
     weir_error why = { 0 };
     if (weir__tls_material_ssl(self, &why) != NULL)
         return 0;

@@ -41,7 +41,7 @@ static void optional_added(weir_ctx *ctx)
     optional *self = weir_ctx_state(ctx);
     weir_tls *config = weir_ctx_arg(ctx);
     int code = weir__tls_is_on_loop(ctx) ? 0 : -EINVAL;
-    if (config == NULL || config->context == NULL || config->handshake_ms < WEIR_OFF)
+    if (config == NULL || config->context == NULL || config->handshake_timeout_ns < WEIR_OFF)
         code = -EINVAL;
     if (code < 0) {
         weir__tls_give_up(ctx, code, "TLS needs a weir_tls with a context, and the channel's loop");

@@ -268,8 +268,8 @@ static bool wait_for_end(weir_ctx *ctx, weir_tls_connection *self, weir_promise 
     weir_channel *channel = weir_ctx_channel(ctx);
     bool can_hear = weir_channel_is_active(channel) && !weir_channel_is_input_closed(channel);
     if (self->phase != WEIR_TLS_OPEN || self->is_input_ended || self->is_closing ||
-        self->config->close_ms < 0 || !can_hear ||
-        weir_ctx_schedule(ctx, &self->timer, WEIR_MS(self->config->close_ms)) < 0)
+        self->config->close_timeout_ns < 0 || !can_hear ||
+        weir_ctx_schedule(ctx, &self->timer, self->config->close_timeout_ns) < 0)
         return false;
     self->is_closing = true;
     self->close_promise = promise != NULL ? weir_promise_retain(promise) : NULL;

@@ -32,24 +32,24 @@ void weir__tls_config_release(void *arg)
 
 void weir__tls_wait_init(weir_tls *config)
 {
-    if (config->handshake_ms == 0)
-        config->handshake_ms = WEIR__TLS_HANDSHAKE_MS;
+    if (config->handshake_timeout_ns == 0)
+        config->handshake_timeout_ns = WEIR__TLS_HANDSHAKE_NS;
 }
 
 int weir__tls_wait_begin(weir_ctx *ctx, weir_tls_wait *wait, const weir_tls *config)
 {
     wait->begun_ns = weir_executor_now_ns(weir_ctx_executor(ctx));
-    if (config->handshake_ms <= 0)
+    if (config->handshake_timeout_ns <= 0)
         return 0;
-    return weir_ctx_schedule(ctx, &wait->timer, WEIR_MS(config->handshake_ms)) < 0 ? -ENOMEM : 0;
+    return weir_ctx_schedule(ctx, &wait->timer, config->handshake_timeout_ns) < 0 ? -ENOMEM : 0;
 }
 
 void weir__tls_wait_end(weir_ctx *ctx, const weir_tls_wait *wait, weir_tls *config)
 {
     int64_t passed = weir_executor_now_ns(weir_ctx_executor(ctx)) - wait->begun_ns;
-    int64_t left = config->handshake_ms - passed / WEIR_MS(1);
-    if (config->handshake_ms > 0)
-        config->handshake_ms = left > 0 ? (int)left : 1;
+    int64_t left = config->handshake_timeout_ns - passed;
+    if (config->handshake_timeout_ns > 0)
+        config->handshake_timeout_ns = left > 0 ? left : 1;
 }
 
 void weir__tls_need_read(weir_ctx *ctx)

@@ -5,7 +5,7 @@
 
 #include <weir/tls.h>
 
-#define WEIR__TLS_HANDSHAKE_MS 10000
+#define WEIR__TLS_HANDSHAKE_NS WEIR_SECONDS(10)
 
 /* How long they may wait, for it is a part of the time for the handshake. */
 typedef struct weir_tls_wait {
@@ -13,7 +13,7 @@ typedef struct weir_tls_wait {
     weir_ctx_timer timer; /* its `fire` is set by who has it */
 } weir_tls_wait;
 
-/* handshake_ms of the config is 0 no more, but what that stands for. */
+/* handshake_timeout_ns of the config is 0 no more, but what that stands for. */
 void weir__tls_wait_init(weir_tls *config);
 
 /* The channel is active. 0, or -ENOMEM. */

@@ -10,6 +10,7 @@
 #include <weir/tls_select.h>
 
 #include <errno.h>
+#include <inttypes.h>
 
 #define MAX_HELLO 16384
 #define MOST_HELLO 65536
@@ -266,9 +267,9 @@ static int check(weir_ctx *ctx, const weir_tls_sni *config, weir_error *error)
     if (config->max_hello > MOST_HELLO)
         return weir_error_set(error, -EINVAL, "tls", "max_hello is %zu, more than %d",
                               config->max_hello, MOST_HELLO);
-    if (config->tls.handshake_ms < WEIR_OFF)
-        return weir_error_set(error, -EINVAL, "tls", "handshake_ms is %d",
-                              config->tls.handshake_ms);
+    if (config->tls.handshake_timeout_ns < WEIR_OFF)
+        return weir_error_set(error, -EINVAL, "tls", "handshake_timeout_ns is %" PRId64,
+                              config->tls.handshake_timeout_ns);
     if (!weir__tls_is_on_loop(ctx))
         return weir_error_set(error, -EINVAL, "tls", "SNI belongs on the channel's loop");
     return 0;

@@ -82,7 +82,7 @@ static int begin(weir_connecting *self, const weir_address *local)
 {
     weir_socket *socket = self->socket;
     weir_channel *channel = &socket->channel;
-    int64_t timeout_ms = weir__channel_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_MS);
+    int64_t timeout_ns = weir__channel_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_NS);
     int code = local != NULL ? weir__socket_bind(socket, local) : 0;
     if (code < 0)
         return code;
@@ -90,10 +90,10 @@ static int begin(weir_connecting *self, const weir_address *local)
     self->op.remote = &self->remote;
     self->op.on_done = on_connected;
     code = weir__io_submit(weir__socket_io(socket), &self->op);
-    if (code != WEIR_IO_PENDING || timeout_ms == 0)
+    if (code != WEIR_IO_PENDING || timeout_ns <= 0)
         return code;
     int timer_code = weir_timer_schedule(&self->timer, &weir__channel_loop(channel)->base,
-                                         WEIR_MS(timeout_ms));
+                                         timeout_ns);
     if (timer_code < 0)
         give_up(self, timer_code);
     return code;

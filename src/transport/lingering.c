@@ -22,7 +22,7 @@
 typedef struct weir_lingering {
     weir_timer timer;
     weir_socket *socket;
-    int seconds; /* of the option; not above 0: there is nothing to wait for */
+    int64_t ns; /* of the option; not above 0: there is nothing to wait for */
     bool has_begun;
     int64_t until_ns, pause_ns;
 } weir_lingering;
@@ -40,20 +40,20 @@ int weir__lingering_reserve(weir_socket *self)
     return extras != NULL && extras->lingering != NULL ? 0 : -ENOMEM;
 }
 
-int weir__lingering_set(weir_socket *self, int seconds)
+int weir__lingering_set(weir_socket *self, int64_t ns)
 {
-    int code = seconds > 0 ? weir__lingering_reserve(self) : 0;
+    int code = ns > 0 ? weir__lingering_reserve(self) : 0;
     if (code < 0 || lingering_of(self) == NULL)
         return code;
-    lingering_of(self)->seconds = seconds;
-    if (seconds <= 0 && self->is_lingering)
+    lingering_of(self)->ns = ns;
+    if (ns <= 0 && self->is_lingering)
         weir_timer_cancel(&lingering_of(self)->timer);
     return 0;
 }
 
-int weir__lingering_seconds(const weir_socket *self)
+int64_t weir__lingering_ns(const weir_socket *self)
 {
-    return lingering_of(self) != NULL ? lingering_of(self)->seconds : 0;
+    return lingering_of(self) != NULL ? lingering_of(self)->ns : 0;
 }
 
 void weir__lingering_switch_off(weir_sys *sys, int fd)
@@ -112,7 +112,7 @@ static void on_cancelled(weir_timer *timer)
 bool weir__lingering_begin(weir_socket *self)
 {
     bool is_stream = self->in.kind == WEIR_IO_RECEIVE && self->is_connected && self->is_attached;
-    if (!is_stream || weir__lingering_seconds(self) <= 0 || self->file.error == -EBADF)
+    if (!is_stream || weir__lingering_ns(self) <= 0 || self->file.error == -EBADF)
         return false;
     weir_lingering *lingering = lingering_of(self);
     if (lingering->has_begun)
@@ -125,7 +125,7 @@ bool weir__lingering_begin(weir_socket *self)
         (weir_timer){ .fire = on_timer, .cancelled = on_cancelled, .name = "linger" };
     lingering->socket = self;
     lingering->has_begun = true;
-    lingering->until_ns = now_ns + WEIR_SECONDS(lingering->seconds);
+    lingering->until_ns = now_ns + lingering->ns;
     lingering->pause_ns = FIRST_PAUSE_NS;
     self->is_lingering = wait_on(lingering);
     return self->is_lingering;
@@ -140,7 +140,7 @@ void weir__lingering_end(weir_socket *self)
         self->is_lingering = false;
         weir_timer_cancel(&lingering->timer);
     }
-    if (lingering->seconds > 0 && self->file.error != -EBADF) /* else it may be another's by now */
+    if (lingering->ns > 0 && self->file.error != -EBADF) /* else it may be another's by now */
         weir__lingering_switch_off(self->sys, self->fd);
     weir__free(lingering);
     self->extras->lingering = NULL;

@@ -130,11 +130,11 @@ static void pause_for_a_while(listener *self, int code)
     weir__retry_later(&self->retry, &self->socket, code);
 }
 
-/* It is no channel, and if it has close_linger_s from its listener, nobody can wait for that. */
+/* It is no channel, and if it has close_linger_ns from its listener, nobody can wait for that. */
 static void drop(listener *self, int fd)
 {
     weir_sys *sys = self->socket.sys;
-    if (weir__lingering_seconds(&self->socket) > 0)
+    if (weir__lingering_ns(&self->socket) > 0)
         weir__lingering_switch_off(sys, fd);
     sys->close(sys, fd);
 }
@@ -218,8 +218,8 @@ static weir_msg *make_child(listener *self, const weir_io_result *result)
     }
     atomic_fetch_add(&self->connections, 1);
     remember_remote(weir__socket_of(child), result);
-    int linger_s = weir__lingering_seconds(&self->socket);
-    int code = linger_s > 0 ? weir__lingering_set(weir__socket_of(child), linger_s) : 0;
+    int64_t linger_ns = weir__lingering_ns(&self->socket);
+    int code = linger_ns > 0 ? weir__lingering_set(weir__socket_of(child), linger_ns) : 0;
     if (code < 0)
         weir__lingering_switch_off(sys, result->code);
     else

@@ -183,11 +183,11 @@ static void set_addresses(local_channel *self, const weir_address *local,
 static int schedule_timeout(local_channel *self)
 {
     weir_channel *channel = &self->end.base;
-    int64_t timeout_ms = weir__channel_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_MS);
+    int64_t timeout_ns = weir__channel_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_NS);
     self->timeout.fire = on_timeout;
-    if (timeout_ms == 0)
+    if (timeout_ns <= 0)
         return 0;
-    return weir_ctx_schedule(&channel->pipeline.head, &self->timeout, WEIR_MS(timeout_ms));
+    return weir_ctx_schedule(&channel->pipeline.head, &self->timeout, timeout_ns);
 }
 
 static void local_connect(weir_channel *channel, const weir_address *remote,

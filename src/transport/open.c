@@ -135,9 +135,9 @@ static int examine(weir_sys *sys, weir_socket_kind kind, int fd, int *family)
  * stays the caller's. */
 static int learn_linger(weir_channel *channel, weir_sys *sys, int fd, int family)
 {
-    int64_t seconds = 0;
-    weir__sockopt_get(sys, fd, family, WEIR_OPTION_CLOSE_LINGER_S, &seconds);
-    int code = family != AF_UNIX ? weir__lingering_set(weir__socket_of(channel), (int)seconds) : 0;
+    int64_t linger_ns = 0;
+    weir__sockopt_get(sys, fd, family, WEIR_OPTION_CLOSE_LINGER_NS, &linger_ns);
+    int code = family != AF_UNIX ? weir__lingering_set(weir__socket_of(channel), linger_ns) : 0;
     if (code < 0) {
         weir__socket_withdraw(weir__socket_of(channel));
         weir_channel_release(channel);

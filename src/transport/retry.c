@@ -17,13 +17,15 @@ static int on_timer(weir_timer *timer)
 void weir__retry_later(weir_retry *self, weir_socket *socket, int code)
 {
     weir_channel *channel = &socket->channel;
-    weir_log(WEIR_LOG_WARN, channel->transport->name, "%08llx: reads nothing for %d ms: %s",
-             (unsigned long long)channel->id, WEIR__RETRY_MS, weir_error_text(code));
+    char time[WEIR_DURATION_TEXT_MAX];
+    weir_log(WEIR_LOG_WARN, channel->transport->name, "%08llx: reads nothing for %s: %s",
+             (unsigned long long)channel->id, weir_duration_text(WEIR__RETRY_NS, time, sizeof time),
+             weir_error_text(code));
     self->socket = socket;
     self->timer.fire = on_timer;
     /* Without memory even for that it tries again in the next turn. */
     self->is_waiting = weir_timer_schedule(&self->timer, &weir__channel_loop(channel)->base,
-                                           WEIR_MS(WEIR__RETRY_MS)) == 0;
+                                           WEIR__RETRY_NS) == 0;
 }
 
 void weir__retry_cancel(weir_retry *self)

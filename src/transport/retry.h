@@ -7,7 +7,7 @@
 
 #include <weir/timer.h>
 
-#define WEIR__RETRY_MS 100
+#define WEIR__RETRY_NS WEIR_MS(100)
 
 typedef struct weir_retry {
     weir_timer timer;
@@ -15,7 +15,7 @@ typedef struct weir_retry {
     bool is_waiting;
 } weir_retry;
 
-/* Reading, if it is still wished, begins again after WEIR__RETRY_MS; says so in the log. */
+/* Reading, if it is still wished, begins again after WEIR__RETRY_NS; says so in the log. */
 void weir__retry_later(weir_retry *self, weir_socket *socket, int code);
 
 /* The socket leaves its loop. */

@@ -256,12 +256,12 @@ int weir__socket_set_option(weir_channel *channel, weir_option option, int64_t v
         return -ENOPROTOOPT;
     if (!self->is_open)
         return WEIR_ECLOSED;
-    bool is_linger = option == WEIR_OPTION_CLOSE_LINGER_S && self->family != AF_UNIX;
+    bool is_linger = option == WEIR_OPTION_CLOSE_LINGER_NS && self->family != AF_UNIX;
     int code = is_linger && value > 0 ? weir__lingering_reserve(self) : 0;
     if (code == 0)
         code = weir__sockopt_set(self->sys, self->file.fd, self->family, option, value);
     if (code == 0 && is_linger)
-        weir__lingering_set(self, (int)value);
+        weir__lingering_set(self, value);
     return code;
 }
 

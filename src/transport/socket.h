@@ -145,11 +145,11 @@ void weir__listener_child_closed(weir_channel *listener);
  * on. -EOPNOTSUPP when it is no TCP listener. Any thread. */
 int weir__listener_steer(weir_channel *listener, uint32_t sockets);
 
-/* The option close_linger_s, see lingering.c: -ENOMEM without the memory that closing must not
+/* The option close_linger_ns, see lingering.c: -ENOMEM without the memory that closing must not
  * need; and what it is. */
 int weir__lingering_reserve(weir_socket *self);
-int weir__lingering_set(weir_socket *self, int seconds);
-int weir__lingering_seconds(const weir_socket *self);
+int weir__lingering_set(weir_socket *self, int64_t ns);
+int64_t weir__lingering_ns(const weir_socket *self);
 
 /* The channel closes, and nothing is under way: whether it has to wait for the peer. Then
  * weir__socket_continue_quiesce follows. */

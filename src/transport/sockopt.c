@@ -28,7 +28,7 @@ static const sockopt table[WEIR_OPTIONS_END] = {
     [WEIR_OPTION_REUSE_PORT] = { INET, false, SOL_SOCKET, SO_REUSEPORT, 0, 0 },
     [WEIR_OPTION_PRIORITY] = { ANY, false, SOL_SOCKET, SO_PRIORITY, 0, 0 },
     [WEIR_OPTION_MARK] = { ANY, true, SOL_SOCKET, SO_MARK, 0, 0 },
-    [WEIR_OPTION_BUSY_POLL_US] = { ANY, true, SOL_SOCKET, SO_BUSY_POLL, 0, 0 },
+    [WEIR_OPTION_BUSY_POLL_NS] = { ANY, true, SOL_SOCKET, SO_BUSY_POLL, 0, 0 },
     [WEIR_OPTION_INCOMING_CPU] = { INET, false, SOL_SOCKET, SO_INCOMING_CPU, 0, 0 },
     [WEIR_OPTION_BIND_INTERFACE] = { INET, true, SOL_SOCKET, SO_BINDTOIFINDEX, 0, 0 },
     [WEIR_OPTION_TOS] = { INET, true, IPPROTO_IP, IP_TOS, IPPROTO_IPV6, IPV6_TCLASS },
@@ -44,17 +44,17 @@ static const sockopt table[WEIR_OPTIONS_END] = {
     [WEIR_OPTION_CORK] = { INET, true, IPPROTO_TCP, TCP_CORK, 0, 0 },
     [WEIR_OPTION_QUICK_ACK] = { INET, false, IPPROTO_TCP, TCP_QUICKACK, 0, 0 },
     [WEIR_OPTION_KEEP_ALIVE] = { INET, true, SOL_SOCKET, SO_KEEPALIVE, 0, 0 },
-    [WEIR_OPTION_KEEP_IDLE_S] = { INET, true, IPPROTO_TCP, TCP_KEEPIDLE, 0, 0 },
-    [WEIR_OPTION_KEEP_INTERVAL_S] = { INET, true, IPPROTO_TCP, TCP_KEEPINTVL, 0, 0 },
+    [WEIR_OPTION_KEEP_IDLE_NS] = { INET, true, IPPROTO_TCP, TCP_KEEPIDLE, 0, 0 },
+    [WEIR_OPTION_KEEP_INTERVAL_NS] = { INET, true, IPPROTO_TCP, TCP_KEEPINTVL, 0, 0 },
     [WEIR_OPTION_KEEP_COUNT] = { INET, true, IPPROTO_TCP, TCP_KEEPCNT, 0, 0 },
-    [WEIR_OPTION_USER_TIMEOUT_MS] = { INET, true, IPPROTO_TCP, TCP_USER_TIMEOUT, 0, 0 },
+    [WEIR_OPTION_USER_TIMEOUT_NS] = { INET, true, IPPROTO_TCP, TCP_USER_TIMEOUT, 0, 0 },
     [WEIR_OPTION_NOT_SENT_LOW_BYTES] = { INET, true, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0, 0 },
     [WEIR_OPTION_MAX_SEGMENT_BYTES] = { INET, true, IPPROTO_TCP, TCP_MAXSEG, 0, 0 },
     [WEIR_OPTION_WINDOW_CLAMP_BYTES] = { INET, true, IPPROTO_TCP, TCP_WINDOW_CLAMP, 0, 0 },
     [WEIR_OPTION_SYN_COUNT] = { INET, true, IPPROTO_TCP, TCP_SYNCNT, 0, 0 },
     [WEIR_OPTION_FAST_OPEN_CONNECT] = { INET, false, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, 0, 0 },
-    [WEIR_OPTION_CLOSE_LINGER_S] = { ANY, true, SOL_SOCKET, SO_LINGER, 0, 0 },
-    [WEIR_OPTION_DEFER_ACCEPT_S] = { INET, false, IPPROTO_TCP, TCP_DEFER_ACCEPT, 0, 0 },
+    [WEIR_OPTION_CLOSE_LINGER_NS] = { ANY, true, SOL_SOCKET, SO_LINGER, 0, 0 },
+    [WEIR_OPTION_DEFER_ACCEPT_NS] = { INET, false, IPPROTO_TCP, TCP_DEFER_ACCEPT, 0, 0 },
     [WEIR_OPTION_FAST_OPEN] = { INET, false, IPPROTO_TCP, TCP_FASTOPEN, 0, 0 },
     [WEIR_OPTION_RECEIVE_OFFLOAD] = { INET, false, IPPROTO_UDP, UDP_GRO, 0, 0 },
     [WEIR_OPTION_BROADCAST] = { INET, false, SOL_SOCKET, SO_BROADCAST, 0, 0 },
@@ -99,7 +99,7 @@ bool weir__sockopt_is_for(weir_socket_kind kind, int family, weir_option option)
     case WEIR_OPTION_FAST_OPEN_CONNECT:
     case WEIR_OPTION_BIND_ADDRESS_NO_PORT:
         return kind == WEIR_SOCKET_STREAM;
-    case WEIR_OPTION_DEFER_ACCEPT_S:
+    case WEIR_OPTION_DEFER_ACCEPT_NS:
     case WEIR_OPTION_FAST_OPEN:
         return kind == WEIR_SOCKET_LISTENER;
     case WEIR_OPTION_RECEIVE_OFFLOAD:
@@ -115,12 +115,37 @@ bool weir__sockopt_is_for(weir_socket_kind kind, int family, weir_option option)
     }
 }
 
+/* The kernel's unit of an option that is a time. */
+static int64_t unit_ns(weir_option option)
+{
+    switch (option) {
+    case WEIR_OPTION_KEEP_IDLE_NS:
+    case WEIR_OPTION_KEEP_INTERVAL_NS:
+    case WEIR_OPTION_CLOSE_LINGER_NS:
+    case WEIR_OPTION_DEFER_ACCEPT_NS:
+        return WEIR_SECONDS(1);
+    case WEIR_OPTION_USER_TIMEOUT_NS:
+        return WEIR_MS(1);
+    case WEIR_OPTION_BUSY_POLL_NS:
+        return WEIR_US(1);
+    default:
+        return 1;
+    }
+}
+
+/* Rounded up, so that a short time does not become 0, which often means none. */
+static int in_kernel_units(weir_option option, int64_t value)
+{
+    int64_t unit = unit_ns(option);
+    return (int)(value > 0 ? (value - 1) / unit + 1 : value);
+}
+
 int weir__sockopt_set(weir_sys *sys, int fd, int family, weir_option option, int64_t value)
 {
-    int level, name, number = (int)value;
+    int level, name, number = in_kernel_units(option, value);
     if (find(family, option, &level, &name) == NULL)
         return -ENOPROTOOPT;
-    if (option == WEIR_OPTION_CLOSE_LINGER_S) {
+    if (option == WEIR_OPTION_CLOSE_LINGER_NS) {
         struct linger linger = { .l_onoff = value >= 0, .l_linger = value >= 0 ? number : 0 };
         return sys->setsockopt(sys, fd, level, name, &linger, sizeof linger);
     }
@@ -137,7 +162,7 @@ int weir__sockopt_get(weir_sys *sys, int fd, int family, weir_option option, int
 {
     int level, name, number = 0;
     struct linger linger = { 0 };
-    bool is_linger = option == WEIR_OPTION_CLOSE_LINGER_S;
+    bool is_linger = option == WEIR_OPTION_CLOSE_LINGER_NS;
     socklen_t length = is_linger ? sizeof linger : sizeof number;
     if (find(family, option, &level, &name) == NULL)
         return -ENOPROTOOPT;
@@ -146,8 +171,10 @@ int weir__sockopt_get(weir_sys *sys, int fd, int family, weir_option option, int
     if (code < 0)
         return code;
     if (is_linger)
-        *value = linger.l_onoff ? linger.l_linger : -1;
+        number = linger.l_onoff ? linger.l_linger : WEIR_OFF;
+    if (option == WEIR_OPTION_MARK)
+        *value = (uint32_t)number;
     else
-        *value = option == WEIR_OPTION_MARK ? (int64_t)(uint32_t)number : number;
+        *value = number > 0 ? number * unit_ns(option) : number;
     return 0;
 }

@@ -248,8 +248,8 @@ int weir_channel_tcp_info(const weir_channel *channel, weir_tcp_info *info)
         return code;
     *info = (weir_tcp_info){
         .state = facts.tcpi_state,
-        .round_trip_us = facts.tcpi_rtt,
-        .round_trip_variance_us = facts.tcpi_rttvar,
+        .round_trip_ns = WEIR_US((int64_t)facts.tcpi_rtt),
+        .round_trip_variance_ns = WEIR_US((int64_t)facts.tcpi_rttvar),
         .send_window_segments = facts.tcpi_snd_cwnd,
         .segment_bytes = facts.tcpi_snd_mss,
         .unacked_segments = facts.tcpi_unacked,

@@ -41,7 +41,7 @@ static inline weir_group *open_manual(weir_virtual_clock *clock)
 {
     weir_virtual_clock_init(clock, WEIR_SECONDS(1));
     return open_group(&(weir_group_config){
-        .loops = 1, .is_manual = true, .clock = &clock->clock, .watchdog_ms = WEIR_OFF });
+        .loops = 1, .is_manual = true, .clock = &clock->clock, .watchdog_ns = WEIR_OFF });
 }
 
 static inline void step_all(weir_group *group)

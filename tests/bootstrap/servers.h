@@ -121,6 +121,8 @@ static inline bool is_silent(int fd)
 typedef struct witness {
     atomic_int inits, child_inits, actives, reads, inactives, errors;
     atomic_int child_code; /* what init_child returns, without adding anything */
+    atomic_int drains;
+    atomic_bool leaves; /* children close when they are drained */
     pthread_mutex_t lock;
     int accept_tids[64], child_tids[64]; /* each once */
     size_t accept_tid_count, child_tid_count;
@@ -180,11 +182,23 @@ static inline void echo_on_error(weir_ctx *ctx, const weir_error *error)
     weir_ctx_close(ctx, NULL);
 }
 
+static inline void echo_on_event(weir_ctx *ctx, weir_msg *event)
+{
+    witness *seen = weir_ctx_arg(ctx);
+    if (event == &weir_event_draining) {
+        atomic_fetch_add(&seen->drains, 1);
+        if (atomic_load(&seen->leaves))
+            weir_ctx_close(ctx, NULL);
+    }
+    weir_ctx_fire_event(ctx, event);
+}
+
 static const weir_handler_type echo_type = {
     .name = "echo",
     .on_active = echo_on_active,
     .on_read = echo_on_read,
     .on_read_complete = echo_on_read_complete,
+    .on_event = echo_on_event,
     .on_inactive = echo_on_inactive,
     .on_error = echo_on_error,
 };

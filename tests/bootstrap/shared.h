@@ -45,7 +45,7 @@ static inline weir_group *open_group(const weir_group_config *config)
 /* Where there are no numbers of loops, each channel has its own. */
 static inline weir_group *loops_of(const backend *with, int count)
 {
-    weir_group_config config = { .io = with->io, .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .io = with->io, .watchdog_ns = WEIR_OFF };
     config.loops = with->io == WEIR_IO_BLOCKING ? 0 : count;
     return open_group(&config);
 }

@@ -32,7 +32,7 @@ static void write_conf(const scene *self, const char *text)
 static weir_group *open_asking_group(const scene *self, int loops, weir_io_kind io, int timeout_ms)
 {
     weir_group *group =
-        open_group(&(weir_group_config){ .loops = loops, .io = io, .watchdog_ms = WEIR_OFF });
+        open_group(&(weir_group_config){ .loops = loops, .io = io, .watchdog_ns = WEIR_OFF });
     assert_int_equal(
         weir__cares_set_up(group, self->conf, self->hosts, self->server.port, timeout_ms), 0);
     return group;
@@ -270,7 +270,7 @@ static void concurrent_first_lookups_share_names(void **state)
     (void)state;
     for (int i = 0; i < 50; i++) {
         pthread_t threads[FIRST_USERS];
-        const weir_group_config config = { .loops = 1, .watchdog_ms = WEIR_OFF };
+        const weir_group_config config = { .loops = 1, .watchdog_ns = WEIR_OFF };
         first_users self = { .group = open_group(&config) };
         for (int n = 0; n < FIRST_USERS; n++)
             assert_int_equal(pthread_create(&threads[n], NULL, use_names_first, &self), 0);

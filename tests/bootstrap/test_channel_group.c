@@ -29,14 +29,14 @@ typedef struct world {
 static weir_group *new_loops(int loops, bool is_manual)
 {
     weir_group *group;
-    weir_group_config config = { .loops = loops, .is_manual = is_manual, .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .loops = loops, .is_manual = is_manual, .watchdog_ns = WEIR_OFF };
     assert_int_equal(weir_group_new(&group, &config, NULL), 0);
     return group;
 }
 
 static void end_loops(weir_group *loops)
 {
-    weir_group_shutdown(loops, 0, 10000);
+    weir_group_shutdown(loops, 0, WEIR_SECONDS(10));
     weir_group_free(loops);
 }
 
@@ -1074,7 +1074,7 @@ static void ten_thousand_members(void **state)
     assert_int_equal(weir_channel_group_count(group), 0);
     weir_promise_release(promise);
     weir_channel_group_release(group);
-    weir_group_shutdown(loops, 0, 10000); /* closes the others at once */
+    weir_group_shutdown(loops, 0, WEIR_SECONDS(10)); /* closes the others at once */
     for (int i = 0; i < MANY; i++)
         weir_embedded_free(all[i]);
     weir_group_free(loops);

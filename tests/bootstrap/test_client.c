@@ -224,7 +224,7 @@ static void time_for_all_of_it_is_limited(void **state)
     {
         weir_group *group = open_loops(on);
         peer to = hanging_peer("127.0.0.1:0");
-        weir_client_config config = { .group = group, .connect_timeout_ms = 30 };
+        weir_client_config config = { .group = group, .connect_timeout_ns = WEIR_MS(30) };
         size_t before;
         char message[512];
         snprintf(message, sizeof message, "cannot connect to %s: Connection timed out", to.text);
@@ -247,7 +247,7 @@ static void time_of_the_names_counts(void **state)
         weir_group *group = open_loops(on);
         names some = NAMES("127.0.0.1:9");
         some.is_late = true;
-        weir_client_config config = { .group = group, .connect_timeout_ms = 20 };
+        weir_client_config config = { .group = group, .connect_timeout_ns = WEIR_MS(20) };
         config.resolver = &some.base;
         weir_promise *promise = start(&config, "example.org:80");
         assert_int_equal(weir_future_await(weir_promise_future(promise)), -ETIMEDOUT);
@@ -340,8 +340,8 @@ static void what_is_wrong_is_said_at_once(void **state)
           "none of the group's" },
         { { .group = group, .local = "nonsense" }, "127.0.0.1:1", "nonsense" },
         { { .group = group, .local = "127.0.0.1:70000" }, "127.0.0.1:1", "70000" },
-        { { .group = group, .connect_timeout_ms = -5 }, "127.0.0.1:1", "connect_timeout_ms is -5" },
-        { { .group = group, .stagger_ms = -7 }, "127.0.0.1:1", "stagger_ms is -7" },
+        { { .group = group, .connect_timeout_ns = -5 }, "127.0.0.1:1", "connect_timeout_ns is -5" },
+        { { .group = group, .stagger_ns = -7 }, "127.0.0.1:1", "stagger_ns is -7" },
         { { .group = group, .options = &none, .option_count = 1 }, "127.0.0.1:1", "option 0" },
         { { .group = group, .option_count = 1 }, "127.0.0.1:1", "option 0" },
         { { .group = group, .options = &wrong, .option_count = 1 },
@@ -390,7 +390,7 @@ static void groups_that_are_full_are_told(void **state)
 {
     (void)state;
     weir_group *group = open_group(
-        &(weir_group_config){ .io = WEIR_IO_BLOCKING, .max_channels = 1, .watchdog_ms = WEIR_OFF });
+        &(weir_group_config){ .io = WEIR_IO_BLOCKING, .max_channels = 1, .watchdog_ns = WEIR_OFF });
     peer to = answering_peer("127.0.0.1:0");
     weir_channel *one = connect_to(group, NULL, to.text), *two = NULL;
     weir_client_config config = { .group = group };
@@ -534,7 +534,7 @@ static void each_address_has_its_time(void **state)
     (void)state;
     race it;
     open_race(&it, RUNNERS(hanging_peer, hanging_peer, hanging_peer, answering_peer));
-    it.config.stagger_ms = 100;
+    it.config.stagger_ns = WEIR_MS(100);
     start_race(&it);
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(sockets_of(&it), i + 1);
@@ -614,7 +614,7 @@ static void without_stagger_each_has_to_fail(void **state)
     (void)state;
     race it;
     open_race(&it, RUNNERS(hanging_peer, answering_peer));
-    it.config.stagger_ms = WEIR_OFF;
+    it.config.stagger_ns = WEIR_OFF;
     start_race(&it);
     pass_ms(&it, 29999);
     assert_int_equal(code_of(it.promise), -EINPROGRESS);
@@ -652,7 +652,7 @@ static void without_timeout_it_waits(void **state)
     (void)state;
     race it;
     open_race(&it, RUNNERS(hanging_peer));
-    it.config.connect_timeout_ms = WEIR_OFF;
+    it.config.connect_timeout_ns = WEIR_OFF;
     start_race(&it);
     pass_ms(&it, 100000000);
     assert_int_equal(code_of(it.promise), -EINPROGRESS);
@@ -788,15 +788,15 @@ static void one_after_another_when_there_is_room_for_one(void **state)
     snprintf(list, sizeof list, "%s %s", slow.text, quick.text);
     names some = NAMES(list);
     weir_client_config config = { .group = group, .resolver = &some.base };
-    config.stagger_ms = 1;
-    config.connect_timeout_ms = 1800;
+    config.stagger_ns = WEIR_MS(1);
+    config.connect_timeout_ns = WEIR_MS(1800);
     weir_channel *channel = NULL;
     assert_int_equal(weir_client_connect(&channel, &config, "example.org:80", NULL), 0);
     assert_true(has_waiting(&quick));
     close_and_release(channel);
     wait_until_idle(group);
     snprintf(list, sizeof list, "%s %s", refusing.text, quick.text);
-    config.connect_timeout_ms = 0;
+    config.connect_timeout_ns = 0;
     assert_int_equal(weir_client_connect(&channel, &config, "example.org:80", NULL), 0);
     close_and_release(channel);
     wait_until_idle(group);
@@ -806,7 +806,7 @@ static void one_after_another_when_there_is_room_for_one(void **state)
              "cannot connect to example.org:80 (%s: Connection timed out; %s: Connection refused; "
              "%s: Connection timed out)",
              slow.text, refusing.text, last.text);
-    config.connect_timeout_ms = 1500;
+    config.connect_timeout_ns = WEIR_MS(1500);
     weir_error error;
     assert_int_equal(weir_client_connect(&channel, &config, "example.org:80", &error), -ETIMEDOUT);
     assert_string_equal(error.message, message);
@@ -818,10 +818,10 @@ static void one_after_another_when_there_is_room_for_one(void **state)
 }
 
 /* The first of the runners hangs; descriptors are scarce for the second when its time comes. */
-static void start_scarce(race *self, const runner_fn *runners, int timeout_ms)
+static void start_scarce(race *self, const runner_fn *runners, int64_t timeout_ns)
 {
     open_race(self, runners);
-    self->config.connect_timeout_ms = timeout_ms;
+    self->config.connect_timeout_ns = timeout_ns;
     start_race(self);
     fault_begin("socket", 1, -EMFILE);
     pass_ms(self, 250);
@@ -833,11 +833,12 @@ static void who_hangs_is_given_up_when_there_is_no_room(void **state)
 {
     (void)state;
     static const struct {
-        int timeout_ms, share_ms;
-    } cases[] = { { 0, 14875 }, { 1250, 500 }, { WEIR_OFF, 15000 } };
+        int64_t timeout_ns;
+        int share_ms;
+    } cases[] = { { 0, 14875 }, { WEIR_MS(1250), 500 }, { WEIR_OFF, 15000 } };
     for (size_t i = 0; i < COUNT(cases); i++) {
         race it;
-        start_scarce(&it, RUNNERS(hanging_peer, answering_peer), cases[i].timeout_ms);
+        start_scarce(&it, RUNNERS(hanging_peer, answering_peer), cases[i].timeout_ns);
         pass_ms(&it, cases[i].share_ms - 1);
         assert_int_equal(code_of(it.promise), -EINPROGRESS);
         assert_false(has_waiting(&it.runners[1]));
@@ -852,7 +853,7 @@ static void time_is_shared_by_those_that_are_left(void **state)
     (void)state;
     race it;
     char message[512];
-    start_scarce(&it, RUNNERS(hanging_peer, hanging_peer, refusing_peer), 3250);
+    start_scarce(&it, RUNNERS(hanging_peer, hanging_peer, refusing_peer), WEIR_MS(3250));
     pass_ms(&it, 999); /* of 3000 for three */
     assert_int_equal(sockets_of(&it), 1);
     fault_begin("socket", 2, -EMFILE); /* that of the third: first it is the second's turn */
@@ -964,7 +965,7 @@ static void options_and_attributes_are_set(void **state)
         { WEIR_OPTION_RECEIVE_BUFFER_BYTES, 20000 },
         { WEIR_OPTION_AUTO_READ, 0 },
         { WEIR_OPTION_MAX_OUTBOUND_BYTES, 12345 },
-        { WEIR_OPTION_CLOSE_LINGER_S, 17 },
+        { WEIR_OPTION_CLOSE_LINGER_NS, WEIR_SECONDS(17) },
     };
     int there;
     weir_attr_value attrs[] = { { &plain_key, &there } };
@@ -988,9 +989,9 @@ static void options_and_attributes_are_set(void **state)
                          0);
         assert_int_equal(value, 12345);
         assert_ptr_equal(weir_channel_attr(channel, &plain_key), &there);
-        assert_int_equal(weir_channel_get_option(channel, WEIR_OPTION_CLOSE_LINGER_S, &value), 0);
-        assert_int_equal(value, 17);
-        assert_int_equal(weir__lingering_seconds(weir__socket_of(channel)), 17);
+        assert_int_equal(weir_channel_get_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, &value), 0);
+        assert_int_equal(value, WEIR_SECONDS(17));
+        assert_int_equal(weir__lingering_ns(weir__socket_of(channel)), WEIR_SECONDS(17));
         close_and_release(channel);
         assert_int_equal(weir_executor_global_wait_idle(WEIR_MS(20000)), 0);
         /* By default. */
@@ -1149,8 +1150,8 @@ static void time_within_the_process_is_limited(void **state)
     assert_int_equal(weir_server_listen(&server, &listens, "local:busy", NULL), 0);
     weir_channel *channel = NULL;
     weir_error error = { 0 };
-    static const weir_option_value hour = { WEIR_OPTION_CONNECT_TIMEOUT_MS, 3600000 };
-    weir_client_config config = { .group = group, .connect_timeout_ms = 20 };
+    static const weir_option_value hour = { WEIR_OPTION_CONNECT_TIMEOUT_NS, WEIR_SECONDS(3600) };
+    weir_client_config config = { .group = group, .connect_timeout_ns = WEIR_MS(20) };
     config.options = &hour; /* the channel's own, which is none here */
     config.option_count = 1;
     block(&hold, weir_group_at(busy, 0));
@@ -1429,10 +1430,10 @@ static void cancelled_while_it_connects(void **state)
         peer to = hanging_peer("127.0.0.1:0");
         weir_client_config config = { .group = group };
         weir_channel *warm = NULL;
-        config.connect_timeout_ms = 10;
+        config.connect_timeout_ns = WEIR_MS(10);
         assert_int_equal(weir_client_connect(&warm, &config, to.text, NULL), -ETIMEDOUT);
         wait_until_idle(group);
-        config.connect_timeout_ms = 0;
+        config.connect_timeout_ns = 0;
         size_t before = open_descriptors();
         weir_promise *promise = start(&config, to.text);
         WAIT_FOR(open_descriptors() > before);
@@ -1539,7 +1540,7 @@ static void shut_down_before_the_start(void **state)
         weir_client_config config = { .group = group };
         weir_channel *channel = NULL;
         weir_error error;
-        assert_int_equal(weir_group_shutdown(group, 0, 1000), 0);
+        assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(1)), 0);
         weir_future_await(weir_group_terminated(group));
         assert_int_equal(weir_client_connect(&channel, &config, "127.0.0.1:9", &error),
                          WEIR_ESHUTDOWN);
@@ -1558,7 +1559,8 @@ static void shut_down_during_the_lookup(void **state)
         some.is_late = true;
         weir_client_config config = { .group = group, .resolver = &some.base };
         weir_promise *promise = start(&config, "example.org:80");
-        assert_int_equal(weir_group_shutdown(group, 0, 10000000), 0); /* nothing takes long */
+        assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10000)),
+                         0); /* nothing takes long */
         weir_group_free(group);
         assert_int_equal(code_of(promise), WEIR_ESHUTDOWN);
         /* What comes too late finds nobody. */
@@ -1591,7 +1593,7 @@ static void shut_down_while_it_connects(void **state)
 static void shut_down_in_init(record *self, weir_channel *channel)
 {
     (void)channel;
-    weir_group_shutdown(self->arg, 0, 10000);
+    weir_group_shutdown(self->arg, 0, WEIR_SECONDS(10));
 }
 
 static void shut_down_in_the_last_moment(void **state)
@@ -1807,7 +1809,7 @@ static void many_at_once_from_several_threads(void **state)
     (void)state;
     FOR_EACH_BACKEND(on)
     {
-        weir_group_config config = { .io = on->io, .watchdog_ms = WEIR_OFF };
+        weir_group_config config = { .io = on->io, .watchdog_ns = WEIR_OFF };
         config.loops = on->io == WEIR_IO_BLOCKING ? 0 : 3;
         weir_group *group = open_group(&config);
         peer to = answering_peer("127.0.0.1:0");

@@ -173,7 +173,7 @@ static void connect_that_times_out_releases_once(void **state)
     {
         call self = { .releases = 0 };
         open_call(&self, on, hanging_peer);
-        self.config.connect_timeout_ms = 20;
+        self.config.connect_timeout_ns = WEIR_MS(20);
         expect_failure(&self, -ETIMEDOUT);
         end_call(&self, ANY_INITS);
     }
@@ -243,7 +243,7 @@ static void call_on_an_ended_group_releases_nothing(void **state)
         call self = { .releases = 0 };
         open_call(&self, on, NULL);
         weir_promise *promise = new_promise();
-        assert_int_equal(weir_group_shutdown(self.group, 0, 10000), 0);
+        assert_int_equal(weir_group_shutdown(self.group, 0, WEIR_SECONDS(10)), 0);
         int code = weir_client_start(&self.config, "127.0.0.1:9", promise, NULL);
         if (code == 0)
             assert_int_equal(end_of(promise), WEIR_ESHUTDOWN);
@@ -266,7 +266,7 @@ static void call_that_fails_releases_nothing(void **state)
             open_call(&self, on, NULL);
             use_names(&self, "");
             self.names.refusal = -EAGAIN;
-            self.config.stagger_ms = i == 1 ? -7 : 0;
+            self.config.stagger_ns = i == 1 ? -7 : 0;
             self.config.local = i == 2 ? "nonsense" : NULL;
             const char *text = i == 0 ? "127.0.0.1:70000" : "some.test:1";
             assert_true(weir_client_start(&self.config, text, promise, NULL) < 0);
@@ -387,7 +387,7 @@ static void pool_releases_once_at_its_end(void **state)
             weir_connection_pool_config config = { .client = self.config };
             weir_connection_pool *pool = NULL;
             weir_channel *channels[4];
-            config.acquire_timeout_ms = WEIR_OFF;
+            config.acquire_timeout_ns = WEIR_OFF;
             assert_int_equal(weir_connection_pool_new(&pool, &config, self.to.text, NULL), 0);
             for (int i = 0; i < count; i++)
                 channels[i] = borrow(pool);

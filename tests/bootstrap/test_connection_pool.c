@@ -11,8 +11,8 @@ static weir_connection_pool *open_pool(const weir_connection_pool_config *config
     weir_connection_pool *pool = NULL;
     weir_connection_pool_config full = *config;
     weir_error error = { 0 };
-    if (full.acquire_timeout_ms == 0 && weir_group_next(full.client.group) == NULL)
-        full.acquire_timeout_ms = WEIR_OFF;
+    if (full.acquire_timeout_ns == 0 && weir_group_next(full.client.group) == NULL)
+        full.acquire_timeout_ns = WEIR_OFF;
     if (weir_connection_pool_new(&pool, &full, text, &error) < 0)
         fail_msg("%s", error.message);
     return pool;
@@ -122,10 +122,10 @@ static void what_is_wrong_is_said(void **state)
         { { .max = 1 }, "group" },
         { { .client = client, .max = -1 }, "max is -1" },
         { { .client = client, .max_pending = -2 }, "max_pending is -2" },
-        { { .client = client, .acquire_timeout_ms = -3 }, "acquire_timeout_ms is -3" },
-        { { .client = client, .idle_timeout_ms = -4 }, "idle_timeout_ms is -4" },
-        { { .client = client, .finish_timeout_ms = -6 }, "finish_timeout_ms is -6" },
-        { { .client = { .group = group, .stagger_ms = -5 } }, "stagger_ms is -5" },
+        { { .client = client, .acquire_timeout_ns = -3 }, "acquire_timeout_ns is -3" },
+        { { .client = client, .idle_timeout_ns = -4 }, "idle_timeout_ns is -4" },
+        { { .client = client, .finish_timeout_ns = -6 }, "finish_timeout_ns is -6" },
+        { { .client = { .group = group, .stagger_ns = -5 } }, "stagger_ns is -5" },
     };
     weir_connection_pool *pool = NULL;
     weir_error error;
@@ -347,7 +347,7 @@ static void waiting_has_its_time(void **state)
 {
     (void)state;
     stage it;
-    open_stage(&it, POOL(.max = 1, .acquire_timeout_ms = 100));
+    open_stage(&it, POOL(.max = 1, .acquire_timeout_ns = WEIR_MS(100)));
     weir_channel *channel = borrow(it.pool);
     weir_promise *first = acquire(it.pool);
     pass_ms(&it, 40);
@@ -386,10 +386,11 @@ static void without_a_clock_nobody_waits(void **state)
     stage it;
     probe fillers[16];
     driven = it.group = open_group(&(weir_group_config){
-        .loops = 1, .is_manual = true, .max_pending_tasks = 16, .watchdog_ms = WEIR_OFF });
+        .loops = 1, .is_manual = true, .max_pending_tasks = 16, .watchdog_ns = WEIR_OFF });
     it.to = answering_peer("127.0.0.1:0");
-    it.pool = open_pool(&POOL(.client = { .group = it.group }, .max = 1, .acquire_timeout_ms = 1),
-                        it.to.text);
+    it.pool = open_pool(
+        &POOL(.client = { .group = it.group }, .max = 1, .acquire_timeout_ns = WEIR_MS(1)),
+        it.to.text);
     weir_channel *channel = borrow(it.pool);
     expect_failure(acquire(it.pool), -ETIMEDOUT);
     for (int i = 0; i < 16; i++) {
@@ -412,8 +413,8 @@ static void limits_hold_everywhere(void **state)
     (void)state;
     FOR_EACH_BACKEND(on)
     {
-        setting it =
-            open_setting(on, POOL(.max = 1, .acquire_timeout_ms = 1500, .idle_timeout_ms = 20));
+        setting it = open_setting(on, POOL(.max = 1, .acquire_timeout_ns = WEIR_MS(1500),
+                                           .idle_timeout_ns = WEIR_MS(20)));
         weir_channel *channel = borrow(it.pool);
         expect_failure(acquire(it.pool), -ETIMEDOUT);
         give_back(it.pool, channel);
@@ -427,7 +428,7 @@ static void waiting_may_be_without_end(void **state)
 {
     (void)state;
     stage it;
-    open_stage(&it, POOL(.max = 1, .acquire_timeout_ms = WEIR_OFF));
+    open_stage(&it, POOL(.max = 1, .acquire_timeout_ns = WEIR_OFF));
     weir_channel *channel = borrow(it.pool);
     weir_promise *promise = acquire(it.pool);
     pass_ms(&it, 1000000000);
@@ -441,7 +442,7 @@ static void idle_ones_have_their_time(void **state)
 {
     (void)state;
     stage it;
-    open_stage(&it, POOL(.max = 3, .idle_timeout_ms = 1000));
+    open_stage(&it, POOL(.max = 3, .idle_timeout_ns = WEIR_MS(1000)));
     weir_channel *a = borrow(it.pool), *b = borrow(it.pool), *c = borrow(it.pool);
     give_back(it.pool, a);
     pass_ms(&it, 400);
@@ -472,7 +473,7 @@ static void late_connection_stays(void **state)
     stage it;
     names some = NAMES("");
     char list[64];
-    weir_connection_pool_config config = { .max = 1, .acquire_timeout_ms = 100 };
+    weir_connection_pool_config config = { .max = 1, .acquire_timeout_ns = WEIR_MS(100) };
     driven = it.group = open_manual(&it.clock);
     it.to = answering_peer("127.0.0.1:0");
     snprintf(list, sizeof list, "%s", it.to.text);
@@ -602,7 +603,7 @@ static void used_up_connection_is_not_lent_again(void **state)
     };
     (void)state;
     /* One that does not read closes only when it has lingered. */
-    static const weir_option_value linger = { WEIR_OPTION_LINGER_MS, 20 };
+    static const weir_option_value linger = { WEIR_OPTION_LINGER_NS, WEIR_MS(20) };
     FOR_EACH_BACKEND(on)
     {
         for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
@@ -639,9 +640,9 @@ static void limit_receive_buffer(const peer *to)
     assert_int_equal(setsockopt(to->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes), 0);
 }
 
-static weir_connection_pool_config stalling(int finish_timeout_ms)
+static weir_connection_pool_config stalling(int64_t finish_timeout_ns)
 {
-    return POOL(.max = 1, .finish_timeout_ms = finish_timeout_ms, .client.options = &small_buffer,
+    return POOL(.max = 1, .finish_timeout_ns = finish_timeout_ns, .client.options = &small_buffer,
                 .client.option_count = 1);
 }
 
@@ -681,7 +682,7 @@ static void finish_timeout_frees_place_when_peer_reads_nothing(void **state)
     (void)state;
     FOR_EACH_BACKEND(on)
     {
-        setting it = open_setting(on, stalling(20));
+        setting it = open_setting(on, stalling(WEIR_MS(20)));
         int fd = return_with_output(it.pool, &it.to);
         weir_promise *next = acquire(it.pool);
         WAIT_FOR(code_of(next) == 0);
@@ -710,7 +711,7 @@ static void finish_timeout_spares_peer_that_reads_slowly(void **state)
 {
     (void)state;
     stage it;
-    open_stage(&it, stalling(1000));
+    open_stage(&it, stalling(WEIR_SECONDS(1)));
     int fd = return_with_output(it.pool, &it.to);
     size_t received = 0;
     pass_ms(&it, 999);
@@ -757,9 +758,9 @@ static void finish_timeout_has_default_and_can_be_off(void **state)
 static void finish_timeout_ends_with_the_output(void **state)
 {
     (void)state;
-    static const weir_option_value linger = { WEIR_OPTION_LINGER_MS, 5000 };
+    static const weir_option_value linger = { WEIR_OPTION_LINGER_NS, WEIR_SECONDS(5) };
     stage it;
-    open_stage(&it, POOL(.max = 1, .finish_timeout_ms = 1000, .client.options = &linger,
+    open_stage(&it, POOL(.max = 1, .finish_timeout_ns = WEIR_MS(1000), .client.options = &linger,
                          .client.option_count = 1));
     weir_channel *channel = borrow(it.pool);
     int fd = accept_one(&it.to);
@@ -782,7 +783,7 @@ static void finish_timeout_holds_without_memory(void **state)
     {
         bool has_come = true;
         for (unsigned at = 1; has_come; at++) {
-            setting it = open_setting(on, stalling(1));
+            setting it = open_setting(on, stalling(WEIR_MS(1)));
             weir_channel *channel = borrow(it.pool);
             int fd = accept_one(&it.to);
             weir_buf *output = weir_buf_new(OUTPUT_BYTES);
@@ -832,7 +833,7 @@ static void close_it(weir_channel *channel)
 static void connection_whose_end_waits_in_a_handler_is_not_lent_again(void **state)
 {
     static void (*const acts[])(weir_channel * channel) = { shut_it_down, close_it };
-    static const weir_option_value linger = { WEIR_OPTION_LINGER_MS, 20 };
+    static const weir_option_value linger = { WEIR_OPTION_LINGER_NS, WEIR_MS(20) };
     (void)state;
     FOR_EACH_BACKEND(on)
     {
@@ -1114,12 +1115,12 @@ static void group_may_end_first(void **state)
     {
         for (int patient = 0; patient < 2; patient++) {
             setting it = open_setting(on,
-                                      POOL(.max = 1, .acquire_timeout_ms = patient ? WEIR_OFF : 0));
+                                      POOL(.max = 1, .acquire_timeout_ns = patient ? WEIR_OFF : 0));
             weir_channel *channel = borrow(it.pool);
             weir_promise *waiting[3];
             for (int i = 0; i < 3; i++)
                 waiting[i] = acquire(it.pool);
-            assert_int_equal(weir_group_shutdown(it.group, 0, 10000), 0);
+            assert_int_equal(weir_group_shutdown(it.group, 0, WEIR_SECONDS(10)), 0);
             for (int i = 0; i < 3; i++)
                 expect_failure(waiting[i], WEIR_ESHUTDOWN);
             weir_future_await(weir_group_terminated(it.group));
@@ -1204,7 +1205,7 @@ static void connection_that_its_check_has_used_up_is_not_lent(void **state)
     static void (*const acts[])(weir_channel * channel) = {
         finish_it, shut_it_down, leave_a_write, stop_reading, pause_reading, forbid_writing,
     };
-    static const weir_option_value linger = { WEIR_OPTION_LINGER_MS, 20 };
+    static const weir_option_value linger = { WEIR_OPTION_LINGER_NS, WEIR_MS(20) };
     (void)state;
     FOR_EACH_BACKEND(on)
     {
@@ -1366,7 +1367,7 @@ static void listeners_may_do_everything(void **state)
 static bool use_with_fault(const backend *on, bool checks, unsigned at, int code)
 {
     examiner it = { 0 };
-    weir_connection_pool_config config = { .max = 2, .idle_timeout_ms = 1000000 };
+    weir_connection_pool_config config = { .max = 2, .idle_timeout_ns = WEIR_MS(1000000) };
     config.check = checks ? examine : NULL;
     config.check_arg = &it;
     size_t before = open_descriptors();
@@ -1541,7 +1542,7 @@ static void run_crowd(const backend *on, weir_connection_pool_config config, boo
 {
     cutter it = { .to = answering_peer("127.0.0.1:0") };
     weir_group *group = open_group(&(weir_group_config){
-        .io = on->io, .loops = on->io == WEIR_IO_BLOCKING ? 0 : 2, .watchdog_ms = WEIR_OFF });
+        .io = on->io, .loops = on->io == WEIR_IO_BLOCKING ? 0 : 2, .watchdog_ns = WEIR_OFF });
     config.client.group = group;
     config.max = MOST;
     crowd all = { .pool = open_pool(&config, it.to.text), .gives_up = gives_up };
@@ -1565,13 +1566,14 @@ static void many_threads_share_a_few(void **state)
 {
     (void)state;
     FOR_EACH_BACKEND(on)
-    run_crowd(on, POOL(.acquire_timeout_ms = WEIR_OFF), false);
+    run_crowd(on, POOL(.acquire_timeout_ns = WEIR_OFF), false);
 }
 
 static void many_threads_give_up_and_check(void **state)
 {
     (void)state;
-    weir_connection_pool_config config = { .acquire_timeout_ms = 1000000, .idle_timeout_ms = 1 };
+    weir_connection_pool_config config = { .acquire_timeout_ns = WEIR_MS(1000000),
+                                           .idle_timeout_ns = WEIR_MS(1) };
     config.check = check_slowly;
     FOR_EACH_BACKEND(on)
     run_crowd(on, config, true);

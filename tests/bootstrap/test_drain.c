@@ -6,10 +6,10 @@
 
 #define MANY 20
 
-static weir_promise *begin_drain(weir_server *server, int64_t timeout_ms)
+static weir_promise *begin_drain(weir_server *server, int64_t timeout_ns)
 {
     weir_promise *promise = new_promise();
-    weir_server_drain(server, timeout_ms, promise);
+    weir_server_drain(server, timeout_ns, promise);
     return promise;
 }
 
@@ -116,7 +116,7 @@ static void the_end_of_the_boss_ends_the_server(void **state)
     open_server(&self, *state, 1, 1);
     int fd = dial(self.server);
     talk(fd);
-    assert_int_equal(weir_group_shutdown(self.boss, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(self.boss, 0, WEIR_SECONDS(10)), 0);
     assert_int_equal(weir_future_await(weir_server_closed(self.server)), 0);
     talk(fd);
     close(fd);
@@ -127,7 +127,7 @@ static void the_end_of_the_boss_ends_the_server(void **state)
 
 static void a_drain_of_nothing_ends_at_once(void **state)
 {
-    static const int64_t timeouts[] = { 0, 1, 3600000, -1 };
+    static const int64_t timeouts[] = { 0, WEIR_MS(1), WEIR_SECONDS(3600), -1 };
     for (size_t i = 0; i < COUNT(timeouts); i++) {
         setup self;
         open_server(&self, *state, 1, 2);
@@ -141,6 +141,55 @@ static void a_drain_of_nothing_ends_at_once(void **state)
         } while (pending.timers > 0);
         close_all(&self);
     }
+}
+
+static void drain_notifies_each_connection_once(void **state)
+{
+    setup self;
+    int fds[MANY];
+    open_server(&self, *state, 1, 3);
+    dial_many(&self, fds, MANY);
+    weir_promise *promise = begin_drain(self.server, WEIR_OFF);
+    WAIT_FOR(atomic_load(&self.seen.drains) == MANY);
+    weir_promise *second = begin_drain(self.server, WEIR_SECONDS(3600));
+    for (int i = 0; i < MANY; i++) {
+        talk(fds[i]); /* a handler that does not know the event goes on */
+        close(fds[i]);
+    }
+    assert_int_equal(end_of(promise), 0);
+    assert_int_equal(end_of(second), 0);
+    assert_int_equal(atomic_load(&self.seen.drains), MANY);
+    close_all(&self);
+}
+
+static void idle_connections_that_leave_end_the_drain(void **state)
+{
+    setup self;
+    int fds[MANY];
+    open_server(&self, *state, 1, 3);
+    atomic_store(&self.seen.leaves, true);
+    dial_many(&self, fds, MANY);
+    assert_int_equal(end_of(begin_drain(self.server, WEIR_OFF)), 0);
+    assert_int_equal(atomic_load(&self.seen.drains), MANY);
+    for (int i = 0; i < MANY; i++)
+        hear_end(fds[i]);
+    close_many(fds, MANY);
+    close_all(&self);
+}
+
+static void drain_without_time_and_close_do_not_notify(void **state)
+{
+    setup self;
+    open_server(&self, *state, 1, 1);
+    int fd = dial(self.server);
+    talk(fd);
+    assert_int_equal(close_server(self.server), 0);
+    talk(fd);
+    assert_int_equal(end_of(begin_drain(self.server, 0)), 0);
+    assert_int_equal(atomic_load(&self.seen.drains), 0);
+    hear_end(fd);
+    close(fd);
+    close_all(&self);
 }
 
 static void a_drain_with_no_time_closes_all(void **state)
@@ -159,7 +208,7 @@ static void a_drain_with_no_time_closes_all(void **state)
 
 static void a_drain_waits_for_connections(void **state)
 {
-    for (int64_t timeout = -1; timeout < 1000000; timeout += 600000) {
+    for (int64_t timeout = -1; timeout < WEIR_SECONDS(1000); timeout += WEIR_SECONDS(600)) {
         setup self;
         int fds[MANY];
         open_server(&self, *state, 1, 3);
@@ -211,7 +260,7 @@ static void a_drain_closes_when_the_time_is_up(void **state)
     int fds[MANY];
     open_server(&self, *state, 1, 3);
     dial_many(&self, fds, MANY);
-    weir_promise *promise = begin_drain(self.server, 20);
+    weir_promise *promise = begin_drain(self.server, WEIR_MS(20));
     for (int i = 0; i < MANY; i++)
         hear_end(fds[i]);
     assert_int_equal(end_of(promise), 0);
@@ -239,10 +288,11 @@ static void a_shorter_drain_ends_a_longer_one(void **state)
     int fds[3];
     open_server(&self, *state, 1, 2);
     dial_many(&self, fds, 3);
-    weir_promise *forever = begin_drain(self.server, -1), *hour = begin_drain(self.server, 3600000);
+    weir_promise *forever = begin_drain(self.server, -1),
+                 *hour = begin_drain(self.server, WEIR_SECONDS(3600));
     talk(fds[0]);
     assert_true(is_pending(forever) && is_pending(hour));
-    weir_promise *now = begin_drain(self.server, 10);
+    weir_promise *now = begin_drain(self.server, WEIR_MS(10));
     assert_int_equal(end_of(now), 0);
     assert_int_equal(end_of(hour), 0);
     assert_int_equal(end_of(forever), 0);
@@ -352,10 +402,10 @@ static void a_drain_survives_the_end_of_the_workers(void **state)
         int fds[3];
         open_server(&self, *state, 1, 2);
         dial_many(&self, fds, 3);
-        weir_promise *promise = late ? NULL : begin_drain(self.server, 3600000);
-        assert_int_equal(weir_group_shutdown(self.workers, 0, 10000), 0);
+        weir_promise *promise = late ? NULL : begin_drain(self.server, WEIR_SECONDS(3600));
+        assert_int_equal(weir_group_shutdown(self.workers, 0, WEIR_SECONDS(10)), 0);
         if (late)
-            promise = begin_drain(self.server, 3600000);
+            promise = begin_drain(self.server, WEIR_SECONDS(3600));
         assert_int_equal(end_of(promise), 0);
         for (int i = 0; i < 3; i++)
             hear_end(fds[i]);
@@ -436,7 +486,8 @@ static void children_that_move_are_not_lost(void **state)
         }
         WAIT_FOR(server_stats(self.self.server).accepted == COUNT(talkers));
         /* The drain, which waits as long as they go on. */
-        weir_promise *promise = begin_drain(self.self.server, round % 2 == 0 ? -1 : 3600000);
+        weir_promise *promise = begin_drain(self.self.server,
+                                            round % 2 == 0 ? -1 : WEIR_SECONDS(3600));
         for (int i = 0; i < 20; i++) {
             weir_future_wait(weir_promise_future(promise), 1000000);
             assert_true(is_pending(promise));
@@ -603,12 +654,12 @@ static void what_leaves_while_it_is_drained_does_not_hold_it_up(void **state)
     (void)state;
     leaver self;
     weir_channel *client = open_late_leaver(&self);
-    weir_promise *hour = begin_drain(self.self.server, 3600000);
+    weir_promise *hour = begin_drain(self.self.server, WEIR_SECONDS(3600));
     move_elsewhere(&self);
-    weir_promise *promise = begin_drain(self.self.server, 200);
+    weir_promise *promise = begin_drain(self.self.server, WEIR_MS(200));
     assert_int_equal(end_of(promise), -ETIMEDOUT);
     assert_true(is_pending(hour));
-    weir_group_shutdown(self.self.workers, 0, 1000);
+    weir_group_shutdown(self.self.workers, 0, WEIR_SECONDS(1));
     assert_int_equal(end_of(hour), -ETIMEDOUT);
     assert_int_equal(weir_future_await(weir_server_closed(self.self.server)), 0);
     assert_false(weir_future_is_done(weir_channel_closed(self.child)));
@@ -622,7 +673,7 @@ static void what_has_left_the_workers_is_waited_for(void **state)
         leaver self;
         weir_channel *client = open_leaver(&self, leaver_addresses[i / 2], i % 2 == 0);
         weir_promise *forever = begin_drain(self.self.server, -1);
-        weir_promise *hour = begin_drain(self.self.server, 3600000);
+        weir_promise *hour = begin_drain(self.self.server, WEIR_SECONDS(3600));
         assert_int_equal(close_server(self.self.server), 0);
         for (int walks = 0; walks < 20; walks++) {
             weir_future_wait(weir_promise_future(forever), 5000000);
@@ -687,7 +738,7 @@ static void what_is_being_accepted_is_drained_too(void **state)
             pthread_create(&diallers[i].thread, NULL, dial_on, &diallers[i]);
         }
         WAIT_FOR(server_stats(self.server).accepted >= 20);
-        assert_int_equal(end_of(begin_drain(self.server, round % 2)), 0);
+        assert_int_equal(end_of(begin_drain(self.server, WEIR_MS(round % 2))), 0);
         weir_listener_stats stats = server_stats(self.server);
         assert_int_equal(stats.connections, 0);
         for (size_t i = 0; i < COUNT(diallers); i++) {
@@ -701,7 +752,7 @@ static void what_is_being_accepted_is_drained_too(void **state)
 
 static void *drain_from_elsewhere(void *arg)
 {
-    weir_server_drain(arg, 5, NULL);
+    weir_server_drain(arg, WEIR_MS(5), NULL);
     return NULL;
 }
 
@@ -714,7 +765,7 @@ static void closing_and_draining_may_race(void **state)
         pthread_create(&thread, NULL, drain_from_elsewhere, self.server);
         weir_promise *closed = new_promise(), *drained = new_promise();
         weir_server_close(self.server, closed);
-        weir_server_drain(self.server, 3600000, drained);
+        weir_server_drain(self.server, WEIR_SECONDS(3600), drained);
         assert_int_equal(end_of(closed), 0);
         assert_int_equal(end_of(drained), 0);
         pthread_join(thread, NULL);
@@ -731,7 +782,7 @@ static void a_drain_without_memory_closes(void **state)
         dial_many(&self, fds, 3);
         weir_promise *promise = new_promise();
         fault_begin("alloc", nth, -ENOMEM);
-        weir_server_drain(self.server, 5, promise);
+        weir_server_drain(self.server, WEIR_MS(5), promise);
         int code = end_of(promise);
         is_over = !fault_end();
         assert_true(code == 0 || code == -ENOMEM);
@@ -754,6 +805,9 @@ int main(void)
         each_backend(listeners_that_are_closed_end_the_server),
         each_backend(the_end_of_the_boss_ends_the_server),
         each_backend(a_drain_of_nothing_ends_at_once),
+        each_backend(drain_notifies_each_connection_once),
+        each_backend(idle_connections_that_leave_end_the_drain),
+        each_backend(drain_without_time_and_close_do_not_notify),
         each_backend(a_drain_with_no_time_closes_all),
         each_backend(a_drain_waits_for_connections),
         each_backend(a_close_does_not_wait_for_a_drain),

@@ -504,7 +504,7 @@ static void thousands_come_and_go_until_the_end(void **state)
     }
     WAIT_FOR(server_stats(self.server).accepted > (is_blocking ? 800 : 4000));
     weir_promise *promise = new_promise();
-    weir_server_drain(self.server, 50, promise);
+    weir_server_drain(self.server, WEIR_MS(50), promise);
     assert_int_equal(end_of(promise), 0);
     weir_listener_stats stats = server_stats(self.server);
     assert_int_equal(stats.connections, 0);

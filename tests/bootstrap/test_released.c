@@ -189,7 +189,7 @@ static void by_pool(scene *self)
 static void by_group(scene *self)
 {
     weir_channel *channel = connect_to(self);
-    weir_group_shutdown(self->loops, 0, 10000);
+    weir_group_shutdown(self->loops, 0, WEIR_SECONDS(10));
     assert_int_equal(weir_future_await(weir_group_terminated(self->loops)), 0);
     free_argument(self, 1);
     weir_channel_release(channel);
@@ -312,7 +312,7 @@ static void drain_fails_when_workers_end_before_handlers_are_removed(void **stat
     weir_promise *promise = new_promise();
     weir_server_drain(self.server.server, 0, promise);
     WAIT_FOR(atomic_load(&self.argument->inside) == 1);
-    weir_group_shutdown(self.server.workers, 0, 20);
+    weir_group_shutdown(self.server.workers, 0, WEIR_MS(20));
     assert_int_equal(end_of(promise), -ETIMEDOUT);
     atomic_store(&self.argument->is_held, false);
     WAIT_FOR(atomic_load(&self.argument->removed) == 1);

@@ -179,7 +179,7 @@ static void s129_without_workers_connections_are_closed(void **state)
     int fd = dial(self.server);
     talk(fd);
     close(fd);
-    assert_int_equal(weir_group_shutdown(self.workers, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(self.workers, 0, WEIR_SECONDS(10)), 0);
     weir_future_await(weir_group_terminated(self.workers));
     harness_log_begin(WEIR_LOG_WARN);
     for (int i = 0; i < 3; i++) { /* and the listener goes on */
@@ -313,7 +313,7 @@ static void loops_end_beside_a_handler_that_finishes_elsewhere(void **state)
     int fds[MANY];
     setup self;
     weir_group *others;
-    weir_group_config config = { .count = 1, .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .count = 1, .watchdog_ns = WEIR_OFF };
     assert_int_equal(weir_group_new_executors(&others, &config, NULL), 0);
     prepare(&self, *state, 1, 2);
     self.config.init = NULL;
@@ -323,14 +323,14 @@ static void loops_end_beside_a_handler_that_finishes_elsewhere(void **state)
     for (int i = 0; i < MANY; i++)
         fds[i] = dial(self.server);
     WAIT_FOR(server_stats(self.server).connections == MANY);
-    assert_int_equal(weir_group_shutdown(self.workers, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(self.workers, 0, WEIR_SECONDS(10)), 0);
     for (int i = 0; i < MANY; i++) {
         hear_end(fds[i]);
         close(fds[i]);
     }
     assert_int_equal(weir_future_await(weir_group_terminated(self.workers)), 0);
     close_all(&self);
-    assert_int_equal(weir_group_shutdown(others, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(others, 0, WEIR_SECONDS(10)), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(others)), 0);
     weir_group_free(others);
 }
@@ -428,7 +428,7 @@ static void loop_without_a_thread_is_passed_over_and_logged_once(void **state)
     starter start = { 0 };
     prepare(&self, &backends[0], 1, 1);
     end_group(self.workers);
-    weir_group_config config = { .loops = 3, .name = "lame", .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .loops = 3, .name = "lame", .watchdog_ns = WEIR_OFF };
     config.io = WEIR_IO_EPOLL;
     config.start = start_all_but_one;
     config.start_arg = &start;
@@ -586,7 +586,7 @@ static void server_and_clients_in_one_thread(void **state)
         hear(fds[i], "hello");
     assert_int_equal(self.seen.child_tid_count, 1);
     weir_promise *promise = new_promise();
-    weir_server_drain(self.server, 3600000, promise);
+    weir_server_drain(self.server, WEIR_SECONDS(3600), promise);
     for (int i = 0; i < 20; i++)
         weir_group_step(self.boss);
     assert_false(weir_future_is_done(weir_promise_future(promise)));
@@ -615,7 +615,7 @@ static void a_drain_runs_on_the_clock_of_its_group(void **state)
     say(fd, "hello");
     WAIT_FOR_STEPPING(atomic_load(&self.seen.reads) >= 1, weir_group_step(self.boss));
     weir_promise *promise = new_promise();
-    weir_server_drain(self.server, 3600000, promise);
+    weir_server_drain(self.server, WEIR_SECONDS(3600), promise);
     assert_int_equal(end_of(promise), 0); /* an hour later */
     hear(fd, "hello");
     hear_end(fd);

@@ -550,7 +550,7 @@ static void closing_while_it_starts_ends_both(void **state)
         if (kind % 2 == 0)
             weir_server_close(self.server, closed);
         else
-            weir_server_drain(self.server, 10, closed);
+            weir_server_drain(self.server, WEIR_MS(10), closed);
         if (kind >= 2) { /* nobody keeps it */
             weir_server_release(self.server);
             self.server = NULL;
@@ -715,7 +715,7 @@ static bool start_with_fault(const backend *with, const char *address, int accep
     if (self.server == NULL)
         weir_promise_set(drained, 0);
     else
-        weir_server_drain(self.server, 1, drained);
+        weir_server_drain(self.server, WEIR_MS(1), drained);
     int end = end_of(drained);
     assert_true(end == 0 || end == code);
     bool has_come = fault_end();

@@ -267,7 +267,7 @@ static inline void fail_eio(weir_ctx *ctx)
 static inline weir_group *open_executors(bool is_manual)
 {
     weir_group *group = NULL;
-    weir_group_config config = { .count = 1, .is_manual = is_manual, .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .count = 1, .is_manual = is_manual, .watchdog_ns = WEIR_OFF };
     assert_int_equal(weir_group_new_executors(&group, &config, NULL), 0);
     return group;
 }

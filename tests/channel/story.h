@@ -243,7 +243,7 @@ static inline weir_group *open_group(const weir_group_config *config)
 
 static inline void end_group(weir_group *group)
 {
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     weir_group_free(group);
 }
 
@@ -273,7 +273,7 @@ typedef struct pair {
 static inline void open_pair(pair *self)
 {
     weir_virtual_clock_init(&self->clock, 0);
-    weir_group_config config = { .loops = 2, .is_manual = true, .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .loops = 2, .is_manual = true, .watchdog_ns = WEIR_OFF };
     config.clock = &self->clock.clock;
     self->group = open_group(&config);
     self->first = weir_group_at(self->group, 0);

@@ -271,9 +271,9 @@ static void assert_closed_for_all(weir_channel *channel)
         assert_int_equal(at.told, 1);
         assert_int_equal(at.code, WEIR_ECLOSED);
     }
-    assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_LINGER_MS, 1, &error),
+    assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_LINGER_NS, WEIR_MS(1), &error),
                      WEIR_ECLOSED);
-    assert_non_null(strstr(error.message, "linger_ms is 1"));
+    assert_non_null(strstr(error.message, "linger_ns is 1"));
     assert_int_equal(
         weir_pipeline_add_last(weir_channel_pipeline(channel), "late", &recorder, NULL),
         WEIR_ECLOSED);
@@ -824,16 +824,16 @@ static void a_list_of_options_ends_at_the_first_that_fails(void **state)
 {
     (void)state;
     weir_error error = { 0 };
-    const weir_option_value list[] = { { WEIR_OPTION_LINGER_MS, 7 },
+    const weir_option_value list[] = { { WEIR_OPTION_LINGER_NS, WEIR_MS(7) },
                                        { WEIR_OPTION_MAX_EVENTS_AWAY, 0 },
-                                       { WEIR_OPTION_CONNECT_TIMEOUT_MS, 9 } };
+                                       { WEIR_OPTION_CONNECT_TIMEOUT_NS, WEIR_MS(9) } };
     weir_embedded *e = open_embedded(NULL);
     weir_channel *channel = weir_embedded_channel(e);
     assert_int_equal(weir_channel_set_options(channel, list, 3, &error), -EINVAL);
     assert_non_null(strstr(error.message, "max_events_away is 0"));
     weir_embedded_run(e);
-    assert_int_equal(option_of(channel, WEIR_OPTION_LINGER_MS), 7);
-    assert_int_equal(option_of(channel, WEIR_OPTION_CONNECT_TIMEOUT_MS), 30000);
+    assert_int_equal(option_of(channel, WEIR_OPTION_LINGER_NS), WEIR_MS(7));
+    assert_int_equal(option_of(channel, WEIR_OPTION_CONNECT_TIMEOUT_NS), WEIR_SECONDS(30));
     assert_int_equal(weir_channel_set_options(channel, NULL, 0, &error), 0);
     assert_int_equal(weir_channel_set_options(channel, NULL, 1, &error), -EINVAL);
     weir_embedded_free(e);
@@ -846,19 +846,20 @@ static void options_from_another_thread_are_set_in_order(void **state)
     weir_channel *channel = weir_embedded_channel(e);
     harness_log_begin(WEIR_LOG_WARN);
     /* This is not the loop's thread while nothing is stepped. */
-    assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_LINGER_MS, 1, NULL), 0);
-    assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_LINGER_MS, 2, NULL), 0);
-    assert_refused(channel, WEIR_OPTION_LINGER_MS, -1);
+    assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_LINGER_NS, WEIR_MS(1), NULL), 0);
+    assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_LINGER_NS, WEIR_MS(2), NULL), 0);
+    assert_refused(channel, WEIR_OPTION_LINGER_NS, -1);
     assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_WRITE_LOW_BYTES, 99999, NULL),
                      0); /* in range, but above the high mark */
-    assert_int_equal(option_of(channel, WEIR_OPTION_LINGER_MS), 5000);
+    assert_int_equal(option_of(channel, WEIR_OPTION_LINGER_NS), WEIR_SECONDS(5));
     weir_embedded_run(e);
-    assert_int_equal(option_of(channel, WEIR_OPTION_LINGER_MS), 2);
+    assert_int_equal(option_of(channel, WEIR_OPTION_LINGER_NS), WEIR_MS(2));
     assert_int_equal(option_of(channel, WEIR_OPTION_WRITE_LOW_BYTES), 32768);
     assert_true(harness_log_has("write_low_bytes is 99999"));
     assert_int_equal(harness_log_end(), 1);
     harness_fail_nth("alloc", 1, -ENOMEM);
-    assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_LINGER_MS, 3, NULL), -ENOMEM);
+    assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_LINGER_NS, WEIR_MS(3), NULL),
+                     -ENOMEM);
     harness_fail_end();
     weir_embedded_free(e);
 }
@@ -882,13 +883,14 @@ static void children_get_the_options_that_are_set_for_them(void **state)
     assert_int_equal(
         weir_channel_set_child_option(channel, WEIR_OPTION_WRITE_HIGH_BYTES, 200000, NULL), 0);
     assert_int_equal(weir_channel_set_child_option(channel, WEIR_OPTION_AUTO_READ, 0, NULL), 0);
-    assert_int_equal(weir_channel_set_child_option(channel, WEIR_OPTION_LINGER_MS, 7, NULL), 0);
-    assert_int_equal(weir_channel_set_child_option(channel, WEIR_OPTION_LINGER_MS, -1, &error),
+    assert_int_equal(
+        weir_channel_set_child_option(channel, WEIR_OPTION_LINGER_NS, WEIR_MS(7), NULL), 0);
+    assert_int_equal(weir_channel_set_child_option(channel, WEIR_OPTION_LINGER_NS, -1, &error),
                      -EINVAL);
-    assert_non_null(strstr(error.message, "linger_ms is -1"));
+    assert_non_null(strstr(error.message, "linger_ns is -1"));
     assert_int_equal(weir_channel_set_child_option(channel, WEIR_OPTIONS_END, 1, &error),
                      -ENOPROTOOPT);
-    assert_int_equal(weir_channel_set_child_option(NULL, WEIR_OPTION_LINGER_MS, 1, &error),
+    assert_int_equal(weir_channel_set_child_option(NULL, WEIR_OPTION_LINGER_NS, WEIR_MS(1), &error),
                      -EINVAL);
     weir_embedded_config config = { .parent = channel };
     for (unsigned n = 1; child == NULL; n++) {
@@ -899,14 +901,15 @@ static void children_get_the_options_that_are_set_for_them(void **state)
     assert_option(child, WEIR_OPTION_WRITE_LOW_BYTES, 100000);
     assert_option(child, WEIR_OPTION_WRITE_HIGH_BYTES, 200000);
     assert_option(child, WEIR_OPTION_AUTO_READ, 0);
-    assert_option(child, WEIR_OPTION_LINGER_MS, 7);
+    assert_option(child, WEIR_OPTION_LINGER_NS, WEIR_MS(7));
     assert_false(weir_embedded_is_reading(child));
     assert_option(parent, WEIR_OPTION_AUTO_READ, 1); /* they are not its own */
     assert_option(parent, WEIR_OPTION_WRITE_HIGH_BYTES, 65536);
     weir_embedded_free(child);
     weir_channel_close(channel, NULL);
-    assert_int_equal(weir_channel_set_child_option(channel, WEIR_OPTION_LINGER_MS, 1, &error),
-                     WEIR_ECLOSED);
+    assert_int_equal(
+        weir_channel_set_child_option(channel, WEIR_OPTION_LINGER_NS, WEIR_MS(1), &error),
+        WEIR_ECLOSED);
     weir_embedded_free(parent);
 }
 
@@ -915,9 +918,9 @@ static void child_options_belong_to_the_loop(void **state)
     (void)state;
     weir_embedded *e = open_embedded(NULL);
     weir_error error;
-    assert_int_equal(
-        weir_channel_set_child_option(weir_embedded_channel(e), WEIR_OPTION_LINGER_MS, 1, &error),
-        -EPERM);
+    assert_int_equal(weir_channel_set_child_option(weir_embedded_channel(e), WEIR_OPTION_LINGER_NS,
+                                                   WEIR_MS(1), &error),
+                     -EPERM);
     weir_embedded_free(e);
 }
 

@@ -441,7 +441,7 @@ static void finish_lingers_after_a_shutdown_that_a_handler_has_done(void **state
     call_with_ear(weir_channel_finish, channel, &finish, &to, "finish");
     weir_embedded_run(e);
     assert_trace("a.shutdown");
-    weir_embedded_advance(e, WEIR_MS(5000) - 1); /* linger_ms */
+    weir_embedded_advance(e, WEIR_MS(5000) - 1); /* linger_ns */
     story_is(&to, "");
     assert_true(weir_channel_is_active(channel));
     weir_embedded_advance(e, 1);
@@ -932,7 +932,7 @@ static void a_transport_that_stays_busy_is_closed_by_force_when_the_loop_ends(vo
         assert_int_equal(call_on(weir_group_at(group, 0), nothing, NULL), 0);
         assert_int_equal(closed.told, 0);
         harness_log_begin(WEIR_LOG_WARN);
-        assert_int_equal(weir_group_shutdown(group, 0, 20), 0);
+        assert_int_equal(weir_group_shutdown(group, 0, WEIR_MS(20)), 0);
         weir_group_free(group);
         assert_true(harness_log_has("ends with 1 channels that did not close"));
         assert_int_equal(harness_log_end(), 1);

@@ -598,14 +598,14 @@ static void finish_lingers_as_long_as_the_option_says(void **state)
     (void)state;
     story to = STORY;
     ear finish;
-    for (int linger_ms = 0; linger_ms <= 7; linger_ms += 7) {
+    for (int64_t linger_ns = 0; linger_ns <= WEIR_MS(7); linger_ns += WEIR_MS(7)) {
         weir_embedded *e = open_embedded(NULL);
         weir_channel *channel = weir_embedded_channel(e);
-        weir_channel_set_option(channel, WEIR_OPTION_LINGER_MS, linger_ms, NULL);
+        weir_channel_set_option(channel, WEIR_OPTION_LINGER_NS, linger_ns, NULL);
         call_with_ear(weir_channel_finish, channel, &finish, &to, "finish");
         weir_embedded_run(e);
-        if (linger_ms > 0) {
-            weir_embedded_advance(e, WEIR_MS(linger_ms) - 1);
+        if (linger_ns > 0) {
+            weir_embedded_advance(e, linger_ns - 1);
             story_is(&to, "");
             weir_embedded_advance(e, 1);
         }

@@ -11,7 +11,7 @@
 static weir_group *open_blocking(int max_channels)
 {
     weir_group_config config = { .io = WEIR_IO_BLOCKING, .max_channels = max_channels };
-    config.watchdog_ms = WEIR_OFF; /* it would be one more thread */
+    config.watchdog_ns = WEIR_OFF; /* it would be one more thread */
     return open_group(&config);
 }
 
@@ -196,7 +196,7 @@ static void s137_a_group_that_is_shutting_down(void **state)
             close_and_forget(open_in(group));
             expect_use(group, 0, 1);
         }
-        assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+        assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
         stub *late = new_stub(&to, NULL);
         ear_listen(&closed, &to, "closed", weir_channel_closed(&late->base));
         harness_log_begin(WEIR_LOG_WARN);
@@ -217,7 +217,7 @@ static void s137_a_shutdown_closes_the_channels(void **state)
     (void)state;
     weir_group *group = open_blocking(0);
     stub *one = open_in(group);
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     assert_int_equal(weir_future_await(weir_channel_closed(&one->base)), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
     assert_int_equal(active_of(group) + idle_of(group), 0);

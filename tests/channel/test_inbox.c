@@ -44,7 +44,7 @@ static weir_msg *text(const char *word)
 
 static void open_blocked_gate(gate *self)
 {
-    weir_group_config loops = { .loops = 1, .watchdog_ms = WEIR_OFF };
+    weir_group_config loops = { .loops = 1, .watchdog_ns = WEIR_OFF };
     assert_int_equal(weir_group_new(&self->group, &loops, NULL), 0);
     weir_embedded_config config = { .group = self->group, .init = init_gate, .arg = self };
     assert_int_equal(weir_embedded_new(&self->embedded, &config, NULL), 0);

@@ -173,7 +173,7 @@ static weir_group *new_executors(int count, bool is_manual, weir_clock *clock)
     weir_group *group;
     weir_group_config config = { .count = count, .name = "lane", .is_manual = is_manual };
     config.clock = clock;
-    config.watchdog_ms = WEIR_OFF;
+    config.watchdog_ns = WEIR_OFF;
     assert_int_equal(weir_group_new_executors(&group, &config, NULL), 0);
     return group;
 }
@@ -181,14 +181,14 @@ static weir_group *new_executors(int count, bool is_manual, weir_clock *clock)
 static weir_group *new_loops(int loops)
 {
     weir_group *group;
-    weir_group_config config = { .loops = loops, .name = "loop", .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .loops = loops, .name = "loop", .watchdog_ns = WEIR_OFF };
     assert_int_equal(weir_group_new(&group, &config, NULL), 0);
     return group;
 }
 
 static void end_group(weir_group *group)
 {
-    weir_group_shutdown(group, 0, 10000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(10));
     weir_group_free(group);
 }
 
@@ -636,7 +636,7 @@ static void a_channels_handlers_of_one_group_share_an_executor_and_channels_do_n
     }
     for (int i = 0; i < CHANNELS; i++)
         weir_embedded_free(embedded[i]);
-    weir_group_shutdown(group, 0, 10000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(10));
     weir_group_free(group);
 }
 

@@ -539,7 +539,7 @@ static void the_end_of_a_loop_cuts_a_leaving_short(void **state)
             call_with_ear(weir_channel_deregister, &channel->base, &left, &to, "left");
         run_pair(&loops);
         story_is(&to, "added registered active");
-        assert_int_equal(weir_executor_shutdown(loops.first, 0, 10000), 0);
+        assert_int_equal(weir_executor_shutdown(loops.first, 0, WEIR_SECONDS(10)), 0);
         for (int i = 0; i < 3; i++)
             weir_loop_run_once(weir_executor_loop(loops.first), 0);
         /* It waits for the operation in flight, but goes nowhere. */
@@ -702,7 +702,7 @@ static int live(weir_task *task)
     life *self = (life *)task;
     weir_channel *channel = self->channel;
     weir_channel_set_attr(channel, &count_key, &self->destroyed);
-    weir_channel_set_option(channel, WEIR_OPTION_LINGER_MS, 10, NULL);
+    weir_channel_set_option(channel, WEIR_OPTION_LINGER_NS, WEIR_MS(10), NULL);
     weir_channel_set_option(channel, WEIR_OPTION_ALLOW_HALF_CLOSURE, 1, NULL);
     weir_channel_write(channel, self->messages[0], self->promises[0]);
     weir_channel_flush(channel);

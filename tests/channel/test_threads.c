@@ -56,14 +56,14 @@ static weir_msg *number_new(int from, int seq, size_t size)
 static weir_group *new_loops(int loops)
 {
     weir_group *group;
-    weir_group_config config = { .loops = loops, .name = "t", .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .loops = loops, .name = "t", .watchdog_ns = WEIR_OFF };
     assert_int_equal(weir_group_new(&group, &config, NULL), 0);
     return group;
 }
 
 static void end_group(weir_group *group)
 {
-    weir_group_shutdown(group, 0, 10000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(10));
     weir_group_free(group);
 }
 
@@ -1235,7 +1235,7 @@ static void setter(int index, void *arg)
     for (int i = 0; i < 200; i++) {
         values_alive++;
         weir_channel_set_attr(channel, &keys[i % 2], malloc(8));
-        weir_channel_set_option(channel, WEIR_OPTION_LINGER_MS, 1000 + index, NULL);
+        weir_channel_set_option(channel, WEIR_OPTION_LINGER_NS, WEIR_SECONDS(1) + index, NULL);
         weir_channel_set_option(channel, WEIR_OPTION_WRITE_HIGH_BYTES, 70000 + index, NULL);
         int64_t value = 0;
         weir_channel_get_option(channel, WEIR_OPTION_WRITE_HIGH_BYTES, &value);
@@ -1256,10 +1256,10 @@ static void attributes_and_options_can_be_set_by_several_threads(void **state)
     assert_int_equal(values_alive, 2);
     assert_non_null(weir_channel_attr(channel, &keys[0]));
     assert_non_null(weir_channel_attr(channel, &keys[1]));
-    assert_int_equal(weir_channel_get_option(channel, WEIR_OPTION_LINGER_MS, &linger), 0);
+    assert_int_equal(weir_channel_get_option(channel, WEIR_OPTION_LINGER_NS, &linger), 0);
     assert_int_equal(weir_channel_get_option(channel, WEIR_OPTION_WRITE_HIGH_BYTES, &high), 0);
-    assert_in_range(linger, 1000, 1003);
-    assert_int_equal(high - 70000, linger - 1000); /* both of the thread that was last */
+    assert_in_range(linger, WEIR_SECONDS(1), WEIR_SECONDS(1) + 3);
+    assert_int_equal(high - 70000, linger - WEIR_SECONDS(1)); /* both of the thread that was last */
     weir_embedded_free(embedded);
     end_group(group);
     assert_int_equal(values_alive, 0);
@@ -1333,7 +1333,7 @@ static void a_channel_outlives_its_group_and_refuses_everything(void **state)
     tally seen = { 0 };
     weir_embedded *embedded = new_embedded(group, add_tally, &seen);
     weir_channel *channel = weir_channel_retain(weir_embedded_channel(embedded));
-    weir_group_shutdown(group, 0, 10000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(10));
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
     weir_embedded_free(embedded);
     weir_group_free(group);

@@ -105,8 +105,9 @@ static void choose_transforms(route *self, dice *d)
         weir_group *group = dice_percent(d, 40) ? where->executors : NULL;
         self->has_tls = true;
         self->offloads_tls = dice_percent(d, 10);
-        self->tls_server =
-            (weir_tls){ .context = where->tls_server, .close_ms = 100, .handshake_group = group };
+        self->tls_server = (weir_tls){ .context = where->tls_server,
+                                       .close_timeout_ns = WEIR_MS(100),
+                                       .handshake_group = group };
         self->tls_client = self->tls_server;
         self->tls_client.context = where->tls_client;
         self->tls_client.host = "localhost";
@@ -150,7 +151,7 @@ static void choose_rest(route *self, dice *d)
         .write_bytes_per_second = dice_between(d, 1 << 20, 1 << 24),
     };
     self->has_idle = dice_percent(d, 20);
-    self->idle = (weir_idle){ .reader_ms = dice_between(d, 1, 20), .both_ms = 5 };
+    self->idle = (weir_idle){ .reader_ns = WEIR_MS(dice_between(d, 1, 20)), .both_ns = WEIR_MS(5) };
     self->has_flush = dice_percent(d, 25);
     self->flush = (weir_flush_consolidation){ .most_flushes = dice_below(d, 5),
                                               .is_always = dice_one_in(d, 2) };
@@ -164,7 +165,7 @@ static void add_option(weir_option_value *list, size_t *count, weir_option optio
 
 static void choose_options(weir_option_value *list, size_t *count, transport kind, dice *d)
 {
-    add_option(list, count, WEIR_OPTION_LINGER_MS, 100);
+    add_option(list, count, WEIR_OPTION_LINGER_NS, WEIR_MS(100));
     if (dice_percent(d, 30))
         add_option(list, count, WEIR_OPTION_ALLOW_HALF_CLOSURE, 1);
     if (dice_percent(d, 20))
@@ -226,7 +227,7 @@ static weir_client_config client_config(route *self, weir_init_fn init_fn)
         .arg = self,
         .options = self->client_options,
         .option_count = self->client_option_count,
-        .connect_timeout_ms = 10000,
+        .connect_timeout_ns = WEIR_MS(10000),
     };
 }
 
@@ -236,8 +237,8 @@ static void open_pool(route *self, dice *d)
         .client = client_config(self, init_pooled),
         .max = (int)dice_between(d, 1, 3),
         .max_pending = (int)dice_between(d, 1, 20),
-        .acquire_timeout_ms = dice_one_in(d, 3) ? 2 : 5000,
-        .idle_timeout_ms = dice_one_in(d, 3) ? 2 : 0,
+        .acquire_timeout_ns = WEIR_MS(dice_one_in(d, 3) ? 2 : 5000),
+        .idle_timeout_ns = dice_one_in(d, 3) ? WEIR_MS(2) : 0,
     };
     if (weir_connection_pool_new(&self->pool, &config, self->address, NULL) < 0)
         self->pool = NULL;

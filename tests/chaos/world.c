@@ -100,7 +100,7 @@ static void open_loops(world *self)
             .loops = at->io == WEIR_IO_BLOCKING ? 0 : (int)dice_between(&self->dice, 1, 3),
             .name = name,
             .io = at->io,
-            .watchdog_ms = dice_one_in(&self->dice, 10) ? 0 : WEIR_OFF,
+            .watchdog_ns = dice_one_in(&self->dice, 10) ? 0 : WEIR_OFF,
             .ring_buffers = dice_one_in(&self->dice, 2) ? 8 : 0,
             .ring_buffer_bytes = dice_one_in(&self->dice, 2) ? 1024 : 0,
         };
@@ -205,12 +205,12 @@ static void end_route(world *self, route *at)
     dice *d = &self->dice;
     if (at->server != NULL && dice_percent(d, 60)) {
         bool drains = dice_one_in(d, 2);
-        int64_t timeout_ms = dice_below(d, 30);
+        int64_t timeout_ns = WEIR_MS(dice_below(d, 30));
         weir_promise *promise = ledger_promise(drains ? "drain" : "server close", NULL, NULL, NULL,
                                                NULL, 0);
         verdict_trace("route %u: %s", at->number, drains ? "drain" : "server close");
         if (drains)
-            weir_server_drain(at->server, timeout_ms, promise);
+            weir_server_drain(at->server, timeout_ns, promise);
         else
             weir_server_close(at->server, promise);
         weir_promise_release(promise);
@@ -224,11 +224,11 @@ static void end_route(world *self, route *at)
 
 static void shut_down(world *self, weir_group *group)
 {
-    int64_t quiet_ms = dice_one_in(&self->dice, 3) ? dice_below(&self->dice, 5) : 0;
-    int64_t timeout_ms = quiet_ms + dice_below(&self->dice, dice_one_in(&self->dice, 3) ? 3 : 500);
+    int quiet_ms = dice_one_in(&self->dice, 3) ? (int)dice_below(&self->dice, 5) : 0;
+    int timeout_ms = quiet_ms + (int)dice_below(&self->dice, dice_one_in(&self->dice, 3) ? 3 : 500);
     verdict_trace("shut down %s: %d, %d ms", group == self->executors ? "executors" : "loops",
-                  (int)quiet_ms, (int)timeout_ms);
-    weir_group_shutdown(group, quiet_ms, timeout_ms);
+                  quiet_ms, timeout_ms);
+    weir_group_shutdown(group, WEIR_MS(quiet_ms), WEIR_MS(timeout_ms));
 }
 
 static void end_all(world *self)
@@ -285,7 +285,7 @@ static void free_groups(world *self)
     for (unsigned i = 0; i < self->loop_groups; i++)
         weir_group_free(self->loops[i].group);
     if (self->executors != NULL)
-        weir_group_shutdown(self->executors, 0, 1000);
+        weir_group_shutdown(self->executors, 0, WEIR_SECONDS(1));
     weir_group_free(self->executors);
 }
 

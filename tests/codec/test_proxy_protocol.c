@@ -857,8 +857,8 @@ static void expect_timeout(weir_embedded *embedded, int64_t ms, const char *text
 static void a_header_that_takes_too_long_closes_the_channel(void **state)
 {
     (void)state;
-    expect_timeout(proxy_new(NULL), 5000, "no complete PROXY header within 5000 ms, only 0 bytes");
-    const weir_proxy_decoding given = { .is_optional = true, .header_timeout_ms = 700 };
+    expect_timeout(proxy_new(NULL), 5000, "no complete PROXY header within 5 s, only 0 bytes");
+    const weir_proxy_decoding given = { .is_optional = true, .header_timeout_ns = WEIR_MS(700) };
     expect_timeout(proxy_new(&given), 700, "no complete PROXY header within 700 ms, only 0 bytes");
 
     /* Bytes that drip in do not make it longer. */
@@ -867,7 +867,7 @@ static void a_header_that_takes_too_long_closes_the_channel(void **state)
         write_bytes(embedded, &V1_LINE[i], 1);
         weir_embedded_advance(embedded, WEIR_SECONDS(1));
     }
-    expect_timeout(embedded, 1000, "no complete PROXY header within 5000 ms, only 4 bytes");
+    expect_timeout(embedded, 1000, "no complete PROXY header within 5 s, only 4 bytes");
 }
 
 static void the_time_of_a_header_ends_with_the_header(void **state)
@@ -887,7 +887,7 @@ static void the_time_of_a_header_ends_with_the_header(void **state)
 static void a_header_may_take_any_time_if_that_is_wished(void **state)
 {
     (void)state;
-    const weir_proxy_decoding patient = { .header_timeout_ms = WEIR_OFF };
+    const weir_proxy_decoding patient = { .header_timeout_ns = WEIR_OFF };
     weir_embedded *embedded = proxy_new(&patient);
     weir_embedded_advance(embedded, WEIR_SECONDS(86400));
     assert_true(weir_channel_is_open(weir_embedded_channel(embedded)));
@@ -919,7 +919,7 @@ static void the_time_of_a_header_begins_when_the_channel_is_active(void **state)
             weir_embedded_run(embedded);
         }
         assert_true(weir_channel_is_active(weir_embedded_channel(embedded)));
-        expect_timeout(embedded, 5000, "no complete PROXY header within 5000 ms, only 0 bytes");
+        expect_timeout(embedded, 5000, "no complete PROXY header within 5 s, only 0 bytes");
     }
 }
 

@@ -682,7 +682,7 @@ static void transfer_over_sockets(transfer *self)
     weir_channel_release(channel);
     WAIT_FOR(self->has_ended);
     weir_server_release(server);
-    weir_group_shutdown(group, 0, 5000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(5));
     weir_group_free(group);
     assert_false(self->is_wrong);
     assert_true(self->has_ended);
@@ -712,7 +712,7 @@ static void it_works_over_sockets_on_executors_of_its_own(void **state)
                           .decompression = { .format = format, .max_ratio = WEIR_OFF },
                           .elsewhere = new_group(&(weir_group_config){ .loops = 1 }) };
         transfer_over_sockets(&self);
-        weir_group_shutdown(self.elsewhere, 0, 5000);
+        weir_group_shutdown(self.elsewhere, 0, WEIR_SECONDS(5));
         weir_group_free(self.elsewhere);
     }
 }
@@ -812,7 +812,7 @@ static void swell(swelling *self, const bytes *small)
     weir_future_await(weir_channel_closed(channel));
     weir_channel_release(channel);
     weir_server_release(server);
-    weir_group_shutdown(group, 0, 5000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(5));
     weir_group_free(group);
     assert_int_equal(self->received, SWOLLEN);
 }
@@ -828,7 +828,7 @@ static void what_swells_waits_for_the_other_side(void **state)
             self.elsewhere = new_group(&(weir_group_config){ .loops = 1 });
         swell(&self, &small);
         if (is_elsewhere) {
-            weir_group_shutdown(self.elsewhere, 0, 5000);
+            weir_group_shutdown(self.elsewhere, 0, WEIR_SECONDS(5));
             weir_group_free(self.elsewhere);
         }
     }

@@ -33,7 +33,7 @@ static inline weir_group *new_group_of(int count)
 
 static inline void end_group(weir_group *group)
 {
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     weir_group_free(group);
 }
 

@@ -19,7 +19,7 @@ static weir_executor *make_executor(const weir_group_config *config)
 static void end_executor(weir_executor *executor)
 {
     weir_group *group = weir_executor_group(executor);
-    weir_group_shutdown(group, 0, 1000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(1));
     weir_group_free(group);
 }
 
@@ -170,7 +170,7 @@ static void after_the_end_everything_is_refused(void **state)
     weir_future *future = NULL;
     weir_executor *executor = make_executor(NULL);
     harness_log_begin(WEIR_LOG_WARN);
-    weir_executor_shutdown(executor, 0, 1000);
+    weir_executor_shutdown(executor, 0, WEIR_SECONDS(1));
     assert_int_equal(weir_future_await(weir_executor_terminated(executor)), 0);
     assert_int_equal(weir_executor_execute(executor, do_work, &w), WEIR_ESHUTDOWN);
     assert_int_equal(weir_executor_submit(executor, do_work, &w, &future), WEIR_ESHUTDOWN);
@@ -348,7 +348,7 @@ static void refused_submissions_leave_the_promise_pending(void **state)
     harness_fail_nth("alloc", 1, -ENOMEM);
     assert_int_equal(weir_executor_submit_to(executor, do_work, &w, promise), -ENOMEM);
     harness_fail_end();
-    assert_int_equal(weir_executor_shutdown(executor, 0, 1000), 0);
+    assert_int_equal(weir_executor_shutdown(executor, 0, WEIR_SECONDS(1)), 0);
     assert_int_equal(weir_future_await(weir_executor_terminated(executor)), 0);
     assert_int_equal(weir_executor_submit_to(executor, do_work, &w, promise), WEIR_ESHUTDOWN);
     assert_int_equal(weir_promise_set(promise, 0), 0);
@@ -451,7 +451,7 @@ static int fail_to_start(void *start_arg, const char *name, weir_thread_fn body,
     s->codes[2] = weir_executor_schedule(s->executor, do_work, &s->scheduled, 0,
                                          &s->scheduled_future);
     weir_future_on_done(s->submitted_future, keep_place, &s->listener);
-    s->codes[3] = weir_executor_shutdown(s->executor, 0, 1000);
+    s->codes[3] = weir_executor_shutdown(s->executor, 0, WEIR_SECONDS(1));
     return -EAGAIN;
 }
 

@@ -36,7 +36,7 @@ static weir_executor *start_executor(void)
 static void end_executor(weir_executor *executor)
 {
     weir_group *group = weir_executor_group(executor);
-    weir_group_shutdown(group, 0, 1000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(1));
     weir_group_free(group);
 }
 

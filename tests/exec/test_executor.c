@@ -109,7 +109,7 @@ static void s028_state_never_goes_back(void **state)
         assert_int_equal(pthread_create(&thread, NULL, sample, &s), 0);
         WAIT_FOR(atomic_load(&s.is_going));
         settle(s.executor);
-        assert_int_equal(weir_group_shutdown(group, 1, 1000), 0);
+        assert_int_equal(weir_group_shutdown(group, WEIR_MS(1), WEIR_SECONDS(1)), 0);
         pthread_join(thread, NULL);
         weir_group_free(group);
         assert_false(s.has_decreased);
@@ -277,7 +277,7 @@ static weir_executor *gate_init(gate_executor *self, const weir_executor_type *t
 
 static void gate_end(gate_executor *self)
 {
-    assert_int_equal(weir_executor_shutdown(&self->base, 0, 10000), 0);
+    assert_int_equal(weir_executor_shutdown(&self->base, 0, WEIR_SECONDS(10)), 0);
     assert_int_equal(weir_future_await(weir_executor_terminated(&self->base)), 0);
     weir__executor_join(&self->base);
     weir__executor_release(&self->base);
@@ -435,7 +435,7 @@ static void s034_what_is_queued_runs_before_the_end(void **state)
         probes[i] = (probe)PROBE;
         assert_int_equal(weir_executor_post(h.executor, &probes[i].task), 0);
     }
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     unblock(&b);
     weir_group_free(group);
     for (int i = 0; i < COUNT; i++) {
@@ -499,7 +499,7 @@ static void s039_ends_when_it_was_quiet_for_the_quiet_period(void **state)
     weir_group *group = new_group(&(weir_group_config){ .count = 1, .clock = &clock.clock });
     weir_executor *executor = weir_group_at(group, 0);
     settle(executor);
-    assert_int_equal(weir_executor_shutdown(executor, 300, 100000), 0);
+    assert_int_equal(weir_executor_shutdown(executor, WEIR_MS(300), WEIR_SECONDS(100)), 0);
     wait_for_passes(executor);
     for (int i = 0; i < 10; i++) {
         weir_virtual_clock_advance(&clock, WEIR_MS(299));
@@ -540,7 +540,7 @@ static void s040_ends_after_the_timeout_though_tasks_keep_coming(void **state)
     restless r = { .task = { .run = restless_run }, .executor = weir_group_at(group, 0) };
     assert_int_equal(weir_executor_post(r.executor, &r.task), 0);
     WAIT_FOR(atomic_load(&r.runs) > 0);
-    assert_int_equal(weir_executor_shutdown(r.executor, 300, 1000), 0);
+    assert_int_equal(weir_executor_shutdown(r.executor, WEIR_MS(300), WEIR_SECONDS(1)), 0);
     wait_for_passes(r.executor);
     weir_virtual_clock_advance(&clock, WEIR_MS(999));
     wait_for_passes(r.executor);
@@ -564,7 +564,7 @@ static void s041_without_quiet_period_it_drains_and_ends(void **state)
         probes[i] = (probe)PROBE;
         assert_int_equal(weir_executor_post(weir_group_at(group, 0), &probes[i].task), 0);
     }
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     unblock(&b);
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
     for (int i = 0; i < 10; i++)
@@ -591,7 +591,7 @@ static void s043_never_started_one_terminates(void **state)
     weir_group *group = new_group_of(2);
     weir_executor *executor = weir_group_at(group, 0);
     assert_false(weir_future_is_done(weir_executor_terminated(executor)));
-    assert_int_equal(weir_executor_shutdown(executor, 0, 1000), 0);
+    assert_int_equal(weir_executor_shutdown(executor, 0, WEIR_SECONDS(1)), 0);
     assert_int_equal(weir_future_await(weir_executor_terminated(executor)), 0);
     assert_int_equal(weir_executor_get_state(executor), WEIR_EXECUTOR_TERMINATED);
     end_group(group);
@@ -602,7 +602,7 @@ static void never_started_one_terminates_without_a_thread(void **state)
     (void)state;
     weir_group *group = new_group_of(1);
     harness_fail_nth("pthread_create", 1, -EAGAIN);
-    weir_executor_shutdown(weir_group_at(group, 0), 0, 1000);
+    weir_executor_shutdown(weir_group_at(group, 0), 0, WEIR_SECONDS(1));
     assert_int_equal(harness_fail_end(), 1);
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
     probe p = PROBE;
@@ -620,7 +620,7 @@ static int shut_down_other(void *arg)
     shutdown_in_task *self = arg;
     task_with_listener_begin(&self->outer);
     harness_fail_nth("pthread_create", 1, -EAGAIN);
-    weir_group_shutdown(self->other, 0, 1000);
+    weir_group_shutdown(self->other, 0, WEIR_SECONDS(1));
     harness_fail_end();
     task_with_listener_end(&self->outer);
     return weir_future_is_done(weir_group_terminated(self->other)) ? 0 : -EBUSY;
@@ -647,7 +647,7 @@ static void second_shutdown_has_no_effect(void **state)
     block(&b, executor);
     assert_int_equal(weir_executor_shutdown(executor, 0, 0), 0);
     assert_int_equal(weir_executor_get_state(executor), WEIR_EXECUTOR_SHUTTING_DOWN);
-    assert_int_equal(weir_executor_shutdown(executor, 100000, 200000), 0);
+    assert_int_equal(weir_executor_shutdown(executor, WEIR_SECONDS(100), WEIR_SECONDS(200)), 0);
     probe p = PROBE;
     assert_int_equal(weir_executor_post(executor, &p.task), 0);
     unblock(&b);
@@ -1200,7 +1200,7 @@ static void post_after_the_end_is_refused(void **state)
     weir_group *group = new_group_of(1);
     weir_executor *executor = weir_group_at(group, 0);
     settle(executor);
-    assert_int_equal(weir_executor_shutdown(executor, 0, 1000), 0);
+    assert_int_equal(weir_executor_shutdown(executor, 0, WEIR_SECONDS(1)), 0);
     assert_int_equal(weir_future_await(weir_executor_terminated(executor)), 0);
     probe p = PROBE;
     int code = 0;

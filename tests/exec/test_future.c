@@ -40,7 +40,7 @@ static weir_executor *start_executor(void)
 static void end_executor(weir_executor *executor)
 {
     weir_group *group = weir_executor_group(executor);
-    weir_group_shutdown(group, 0, 1000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(1));
     weir_group_free(group);
 }
 
@@ -471,7 +471,7 @@ static void telling_starts_the_executor(void **state)
     while (sem_wait(&told) < 0) {
     }
     weir_promise_release(promise);
-    weir_group_shutdown(group, 0, 10000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(10));
     weir_group_free(group);
     sem_destroy(&told);
 }
@@ -564,7 +564,7 @@ static void terminated_executor_drops_listeners_and_calls_none(void **state)
     add_droppable(&before, weir_promise_future(promise));
     listen_with(&plain, weir_promise_future(promise));
     assert_int_equal(weir_future_on_done(weir_promise_future(promise), never, NULL), 0);
-    weir_executor_shutdown(executor, 0, 1000);
+    weir_executor_shutdown(executor, 0, WEIR_SECONDS(1));
     assert_int_equal(weir_future_await(weir_executor_terminated(executor)), 0);
     weir_promise_set(promise, -EIO);
     assert_int_equal(before.drops, 1);
@@ -613,7 +613,7 @@ static void terminated_executor_still_completes_followers_and_joins(void **state
     weir_future *future = weir_promise_future(from);
     assert_int_equal(weir_promise_follow(to, future), 0);
     assert_int_equal(weir_promise_join(joined, &future, 1, WEIR_JOIN_ALL), 0);
-    weir_executor_shutdown(executor, 0, 1000);
+    weir_executor_shutdown(executor, 0, WEIR_SECONDS(1));
     assert_int_equal(weir_future_await(weir_executor_terminated(executor)), 0);
     weir_promise_set(from, -EIO);
     assert_int_equal(weir_future_code(weir_promise_future(to)), -EIO);

@@ -170,9 +170,9 @@ static void cannot_be_shut_down(void **state)
 {
     (void)state;
     weir_executor *global = weir_executor_global();
-    assert_int_equal(weir_executor_shutdown(global, 0, 1000), -EPERM);
+    assert_int_equal(weir_executor_shutdown(global, 0, WEIR_SECONDS(1)), -EPERM);
     settle(global);
-    assert_int_equal(weir_executor_shutdown(global, 0, 1000), -EPERM);
+    assert_int_equal(weir_executor_shutdown(global, 0, WEIR_SECONDS(1)), -EPERM);
     assert_int_equal(weir_executor_get_state(global), WEIR_EXECUTOR_STARTED);
     assert_false(weir_future_is_done(weir_executor_terminated(global)));
     settle(global);

@@ -412,7 +412,7 @@ static void s021_group_terminates_with_its_last_child(void **state)
         weir_executor *child = weir_group_at(group, i);
         assert_false(weir_future_is_done(weir_group_terminated(group)));
         assert_int_equal(atomic_load(&e.calls), 0);
-        assert_int_equal(weir_executor_shutdown(child, 0, 1000), 0);
+        assert_int_equal(weir_executor_shutdown(child, 0, WEIR_SECONDS(1)), 0);
         assert_int_equal(weir_future_await(weir_executor_terminated(child)), 0);
     }
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
@@ -467,7 +467,7 @@ static void group_is_freed_on_a_thread_of_another(void **state)
     (void)state;
     weir_group *group = new_group_of(1), *other = new_group_of(1);
     settle(weir_group_at(other, 0));
-    assert_int_equal(weir_group_shutdown(other, 0, 1000), 0);
+    assert_int_equal(weir_group_shutdown(other, 0, WEIR_SECONDS(1)), 0);
     assert_int_equal(call_on(weir_group_at(group, 0), free_group, other), 0);
     end_group(group);
 }
@@ -527,7 +527,7 @@ static void group_ends_though_no_thread_starts(void **state)
     for (unsigned n = 1; n <= 3; n++) {
         weir_group *group = new_group_of(3);
         harness_fail_nth("pthread_create", n, -EAGAIN);
-        weir_group_shutdown(group, 0, 1000);
+        weir_group_shutdown(group, 0, WEIR_SECONDS(1));
         assert_int_equal(harness_fail_end(), 3);
         assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
         weir_group_free(group);
@@ -536,7 +536,7 @@ static void group_ends_though_no_thread_starts(void **state)
 
 static void *shut_down(void *arg)
 {
-    weir_group_shutdown(arg, 0, 10000);
+    weir_group_shutdown(arg, 0, WEIR_SECONDS(10));
     return NULL;
 }
 

@@ -469,7 +469,7 @@ static void schedule_after_the_end_is_refused(void **state)
     bench b;
     bench_begin(&b, 0);
     clockwork t = CLOCKWORK;
-    assert_int_equal(weir_group_shutdown(b.group, 0, 1000), 0);
+    assert_int_equal(weir_group_shutdown(b.group, 0, WEIR_SECONDS(1)), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(b.group)), 0);
     assert_int_equal(weir_timer_schedule(&t.timer, b.executor, 0), WEIR_ESHUTDOWN);
     assert_int_equal(weir_timer_cancel(&t.timer), -EALREADY);

@@ -748,7 +748,7 @@ static int perform(act what, weir_task *task)
     default:
         if (mutated == SHUTDOWN_WAKES_FIRST)
             weir_executor_wake(&subject.base);
-        return weir_executor_shutdown(&subject.base, 0, 1000);
+        return weir_executor_shutdown(&subject.base, 0, WEIR_SECONDS(1));
     }
 }
 

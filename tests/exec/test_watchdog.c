@@ -107,7 +107,9 @@ static void run_slow(weir_executor *executor, int wanted)
     WAIT_FOR(atomic_load(&slow.runs) == 1);
 }
 
-static const weir_group_config watched = { .count = 1, .name = "guarded", .watchdog_ms = LIMIT_MS };
+static const weir_group_config watched = { .count = 1,
+                                           .name = "guarded",
+                                           .watchdog_ns = WEIR_MS(LIMIT_MS) };
 
 static void blocks_once(weir_group *group)
 {
@@ -446,7 +448,7 @@ static int quick_run(weir_task *task)
  * with the same task; negative when the machine itself kept it from running for so long. */
 static int report_quick_tasks(bool is_loop)
 {
-    weir_group_config config = { .count = 1, .watchdog_ms = PATIENT_MS };
+    weir_group_config config = { .count = 1, .watchdog_ns = WEIR_MS(PATIENT_MS) };
     weir_group *group = is_loop ? new_loops(&config) : new_group(&config);
     quick_task quick = { .task = { .run = quick_run },
                          .executor = weir_group_at(group, 0),
@@ -474,7 +476,7 @@ static void quick_one_is_never_reported(void **state)
 static void idle_one_is_never_reported(void **state)
 {
     (void)state;
-    weir_group_config config = { .count = 1, .watchdog_ms = PATIENT_MS };
+    weir_group_config config = { .count = 1, .watchdog_ns = WEIR_MS(PATIENT_MS) };
     weir_group *loops = new_loops(&config), *group = new_group(&config);
     reports_begin();
     settle(weir_group_at(loops, 0));
@@ -529,7 +531,7 @@ static void only_the_slow_one_of_two_is_reported(void **state)
     (void)state;
     weir_group_config config = watched;
     config.count = 2;
-    config.watchdog_ms = PATIENT_MS;
+    config.watchdog_ns = WEIR_MS(PATIENT_MS);
     weir_group *group = new_loops(&config);
     reports_begin();
     settle(weir_group_at(group, 0));
@@ -642,7 +644,7 @@ static void what_the_signal_did_before_it_does_again(void **state)
 static void watchdog_that_is_off_has_no_thread(void **state)
 {
     (void)state;
-    weir_group_config config = { .count = 1, .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .count = 1, .watchdog_ns = WEIR_OFF };
     size_t before = count_threads();
     weir_group *loops = new_loops(&config), *group = new_group(&config);
     reports_begin();
@@ -701,12 +703,12 @@ static void *make_and_end(void *arg)
 {
     for (int i = 0; i < 50; i++) {
         weir_group *group = NULL;
-        weir_group_config config = { .count = 2, .watchdog_ms = 1000 };
+        weir_group_config config = { .count = 2, .watchdog_ns = WEIR_MS(1000) };
         if (weir_group_new_executors(&group, &config, NULL) < 0)
             continue;
         settle(weir_group_at(group, 0));
         settle(weir_group_at(group, 1));
-        weir_group_shutdown(group, 0, 1000);
+        weir_group_shutdown(group, 0, WEIR_SECONDS(1));
         weir_group_free(group);
         atomic_fetch_add((atomic_int *)arg, 1);
     }
@@ -760,7 +762,7 @@ static void bad_limit_is_refused_by_name(void **state)
     (void)state;
     weir_error error = { 0 };
     weir_group *group = NULL;
-    weir_group_config config = { .count = 1, .watchdog_ms = -33 };
+    weir_group_config config = { .count = 1, .watchdog_ns = -33 };
     assert_int_equal(weir_group_new(&group, &config, &error), -EINVAL);
     assert_non_null(strstr(error.message, "-33"));
     assert_int_equal(weir_group_new_executors(&group, &config, &error), -EINVAL);

@@ -243,10 +243,10 @@ static inline int proxy_connect(proxy *self, weir_channel *front)
     weir_client_config client = self->upstream;
     weir_bridge_config config = self->config;
     upstream_text(self, text, sizeof text);
-    if (client.group == NULL)
+    if (is_apart && !is_blocking() && client.loop == NULL) {
         client.group = group;
-    if (is_apart && !is_blocking() && client.loop == NULL)
         client.loop = other_loop(weir_channel_loop(front));
+    }
     client.resolver = self->is_late ? &self->resolver.base : client.resolver;
     client.init = proxy_init_back;
     client.arg = self;

@@ -25,7 +25,7 @@ static void open_clock(void)
     weir_virtual_clock_init(&clock_of_loops, WEIR_SECONDS(1));
     weir_group_config config = { .loops = 2, .is_manual = true, .io = current->io };
     config.clock = &clock_of_loops.clock;
-    config.watchdog_ms = WEIR_OFF;
+    config.watchdog_ns = WEIR_OFF;
     group = new_loops(&config);
 }
 
@@ -120,7 +120,7 @@ static void idle_bridge_is_reset_after_its_time(void **state)
 {
     (void)state;
     for (int has_bytes = 0; has_bytes < 2; has_bytes++) {
-        still self = { .couple.config.idle_timeout_ms = 1000 };
+        still self = { .couple.config.idle_timeout_ns = WEIR_MS(1000) };
         open_still(&self);
         if (has_bytes)
             still_send(self.couple.client, self.couple.server, 10);
@@ -137,7 +137,7 @@ static void idle_bridge_is_reset_after_its_time(void **state)
 static void idle_time_is_ten_minutes_by_default(void **state)
 {
     (void)state;
-    still self = { .couple.config.idle_timeout_ms = 0 };
+    still self = { .couple.config.idle_timeout_ns = 0 };
     open_still(&self);
     pass(599000, 599);
     assert_true(is_open(&self));
@@ -149,7 +149,7 @@ static void idle_time_is_ten_minutes_by_default(void **state)
 static void idle_time_that_is_off_never_ends_it(void **state)
 {
     (void)state;
-    still self = { .couple.config.idle_timeout_ms = WEIR_OFF };
+    still self = { .couple.config.idle_timeout_ns = WEIR_OFF };
     open_still(&self);
     pass(100 * 86400000LL, 1000);
     assert_true(is_open(&self));
@@ -162,7 +162,7 @@ static void traffic_in_one_direction_keeps_the_bridge(void **state)
     (void)state;
     for (int is_relaying = 0; is_relaying < 2; is_relaying++) {
         for (int is_back = 0; is_back < 2; is_back++) {
-            still self = { .couple.config.idle_timeout_ms = 1000 };
+            still self = { .couple.config.idle_timeout_ns = WEIR_MS(1000) };
             self.couple.config.relay_after_bytes = is_relaying ? 1 : WEIR_OFF;
             open_still(&self);
             int from = is_back ? self.couple.server : self.couple.client;
@@ -211,7 +211,7 @@ static void bytes_that_are_sent_slowly_keep_the_bridge(void **state)
 {
     (void)state;
     for (int is_back = 0; is_back < 2; is_back++) {
-        still self = { .couple.config.idle_timeout_ms = 1000 };
+        still self = { .couple.config.idle_timeout_ns = WEIR_MS(1000) };
         self.couple.config.relay_after_bytes = WEIR_OFF;
         open_still(&self);
         int from = is_back ? self.couple.server : self.couple.client;
@@ -238,7 +238,7 @@ static void idle_bridge_is_reset_after_one_eof(void **state)
 {
     (void)state;
     for (int is_back = 0; is_back < 2; is_back++) {
-        still self = { .couple.config.idle_timeout_ms = 1000 };
+        still self = { .couple.config.idle_timeout_ns = WEIR_MS(1000) };
         open_still(&self);
         int ended = is_back ? self.couple.server : self.couple.client;
         int open = is_back ? self.couple.client : self.couple.server;
@@ -261,7 +261,7 @@ static void idle_time_counts_when_one_channel_has_closed(void **state)
 {
     (void)state;
     for (int is_back = 0; is_back < 2; is_back++) {
-        still self = { .couple.config.idle_timeout_ms = 1000 };
+        still self = { .couple.config.idle_timeout_ns = WEIR_MS(1000) };
         self.couple.config.relay_after_bytes = WEIR_OFF;
         open_still(&self);
         int slow = is_back ? self.couple.client : self.couple.server;

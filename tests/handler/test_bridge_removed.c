@@ -111,7 +111,7 @@ static void back_channel_that_was_held_until_the_join_is_read_without_the_bridge
 static void front_channel_goes_on_when_the_bridge_is_removed_during_connect(void **state)
 {
     (void)state;
-    proxy self = { .is_late = true, .upstream.connect_timeout_ms = WEIR_OFF };
+    proxy self = { .is_late = true, .upstream.connect_timeout_ns = WEIR_OFF };
     open_proxy(&self);
     size_t sent = send_until_stuck(self.client, 0, 64 * MIB, self.front);
     assert_true(stats_of_channel(self.front).bytes_in < sent);

@@ -86,7 +86,7 @@ static void *utf8(block *to)
 
 static void *proxy_decoding(block *to)
 {
-    return PUT(to, (weir_proxy_decoding){ .is_optional = true, .header_timeout_ms = 700 });
+    return PUT(to, (weir_proxy_decoding){ .is_optional = true, .header_timeout_ns = WEIR_MS(700) });
 }
 
 static void *proxy_header(block *to)
@@ -112,12 +112,12 @@ static void *logging(block *to)
 
 static void *idle(block *to)
 {
-    return PUT(to, (weir_idle){ .reader_ms = 300, .both_ms = 500 });
+    return PUT(to, (weir_idle){ .reader_ns = WEIR_MS(300), .both_ns = WEIR_MS(500) });
 }
 
 static void *timeout(block *to)
 {
-    return PUT(to, (weir_timeout){ .ms = 900 });
+    return PUT(to, (weir_timeout){ .timeout_ns = WEIR_MS(900) });
 }
 
 static void *flush_consolidation(block *to)
@@ -583,22 +583,24 @@ static const wrong wrongs[] = {
     { &weir_proxy_decoder, &(weir_proxy_decoding){ .refuses_v1 = true, .refuses_v2 = true },
       "refuses_v1 and refuses_v2 are both true" },
     { &weir_proxy_decoder, &(weir_proxy_decoding){ .max_bytes = 15 }, "max_bytes is 15, but can" },
-    { &weir_proxy_decoder, &(weir_proxy_decoding){ .header_timeout_ms = -2 },
-      "header_timeout_ms is -2, but can be from -1 to " },
+    { &weir_proxy_decoder, &(weir_proxy_decoding){ .header_timeout_ns = -2 },
+      "header_timeout_ns is -2, but can be from -1 to " },
     { &weir_proxy_sender, NULL, "weir_proxy_header is NULL" },
     { &weir_traffic_handler, NULL, "weir_traffic is NULL" },
-    { &weir_traffic_handler, &(weir_traffic){ .each.max_wait_ms = -3 },
-      "max_wait_ms cannot be -3" },
+    { &weir_traffic_handler, &(weir_traffic){ .each.max_wait_ns = -3 },
+      "max_wait_ns cannot be -3" },
     { &weir_logging_handler, &(weir_logging){ .level = (weir_log_level)9 },
       "level is 9, but can be from 0 to 5" },
     { &weir_idle_handler, NULL, "weir_idle is NULL" },
-    { &weir_idle_handler, &(weir_idle){ .reader_ms = 0 },
-      "reader_ms, writer_ms and both_ms are 0" },
-    { &weir_idle_handler, &(weir_idle){ .reader_ms = 1, .writer_ms = -5 },
-      "writer_ms is -5, but can be from 0 to " },
+    { &weir_idle_handler, &(weir_idle){ .reader_ns = 0 },
+      "no time is set: reader_ns, writer_ns or both_ns" },
+    { &weir_idle_handler, &(weir_idle){ .reader_ns = WEIR_MS(1), .writer_ns = -5 },
+      "writer_ns is -5, but can be from -1 to " },
     { &weir_read_timeout_handler, NULL, "weir_timeout is NULL" },
-    { &weir_read_timeout_handler, &(weir_timeout){ .ms = 0 }, "ms is 0, but can be from 1 to " },
-    { &weir_write_timeout_handler, &(weir_timeout){ .ms = -1 }, "ms is -1, but can be from 1 to " },
+    { &weir_read_timeout_handler, &(weir_timeout){ .timeout_ns = 0 },
+      "timeout_ns is 0, but can be from 1 to " },
+    { &weir_write_timeout_handler, &(weir_timeout){ .timeout_ns = -1 },
+      "timeout_ns is -1, but can be from 1 to " },
     { &weir_flush_consolidation_handler, &(weir_flush_consolidation){ .most_flushes = -4 },
       "most_flushes is -4, but can be from 0 to " },
     { &weir_typed_handler, NULL, "weir_typed is NULL" },

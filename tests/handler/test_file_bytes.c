@@ -593,7 +593,7 @@ static void expect_end(weir_embedded *embedded, weir_group *readers, weir_promis
         came = weir_embedded_read_outbound_bytes(embedded, bytes, sizeof bytes);
     assert_int_equal(length, bytes_out);
     weir_embedded_free(embedded);
-    assert_int_equal(weir_group_shutdown(readers, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(readers, 0, WEIR_SECONDS(10)), 0);
     weir_group_free(readers);
     /* If the kernel has dropped a page of the file, another thread has read it. */
     assert_int_equal(weir_executor_global_wait_idle(WEIR_SECONDS(30)), 0);

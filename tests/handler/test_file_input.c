@@ -576,7 +576,7 @@ static void loop_ends_while_a_read_is_in_flight(void **state)
     use_stuck_disk(1);
     weir_promise *written = start_write(channel, file_msg(5 * CHUNK));
     WAIT_FOR(has_waiting_read());
-    assert_int_equal(weir_group_shutdown(group, 0, PATIENCE_MS), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_MS(PATIENCE_MS)), 0);
     assert_true(has_waiting_read());
     assert_int_equal(outcome(written), WEIR_ECLOSED);
     weir_channel_release(channel);
@@ -621,7 +621,7 @@ static weir_group *another_group(void)
     weir_group *made = NULL;
     weir_group_config config = { .loops = current->io == WEIR_IO_BLOCKING ? 0 : 1 };
     config.io = current->io;
-    config.watchdog_ms = WEIR_OFF;
+    config.watchdog_ns = WEIR_OFF;
     assert_int_equal(weir_group_new(&made, &config, NULL), 0);
     return made;
 }
@@ -643,7 +643,7 @@ static void channel_on_no_loop_gets_its_chunks_on_the_next_one(void **state)
     WAIT_FOR(has_waiting_read());
     weir_channel_deregister(channel, left);
     assert_int_equal(outcome(left), 0);
-    assert_int_equal(weir_group_shutdown(first, 0, PATIENCE_MS), 0);
+    assert_int_equal(weir_group_shutdown(first, 0, WEIR_MS(PATIENCE_MS)), 0);
     release_disk();
     wait_for_readers();
     assert_int_equal(atomic_load(&seen.chunks), 0);

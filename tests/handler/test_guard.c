@@ -11,8 +11,8 @@
 static weir_hold hold;
 
 #define OFF                                                                                        \
-    .first_byte_ms = WEIR_OFF, .idle_ms = WEIR_OFF, .write_ms = WEIR_OFF, .total_ms = WEIR_OFF,    \
-    .expected_ms = WEIR_OFF
+    .first_byte_ns = WEIR_OFF, .idle_ns = WEIR_OFF, .write_ns = WEIR_OFF, .total_ns = WEIR_OFF,    \
+    .expected_ns = WEIR_OFF
 
 static int add_guard(weir_channel *channel, void *arg)
 {
@@ -86,7 +86,7 @@ static void who_says_nothing_is_closed(void **state)
     weir_guard *guard = guard_of((weir_guard_config){ 0 });
     weir_embedded *embedded = begin_with(guard);
     write_something(embedded); /* what we say is no help */
-    expect_cut(embedded, 10000, "nothing came, for 10000 ms");
+    expect_cut(embedded, 10000, "nothing came, for 10 s");
     assert_int_equal(guard_stats(guard).no_first_byte, 1);
     end(embedded, guard);
 }
@@ -102,7 +102,7 @@ static void who_does_nothing_is_closed(void **state)
     write_something(embedded);
     weir_embedded_advance(embedded, WEIR_MS(59999));
     read_bytes(embedded, 1);
-    expect_cut(embedded, 60000, "nothing came and nothing went, for 60000 ms");
+    expect_cut(embedded, 60000, "nothing came and nothing went, for 60 s");
     assert_int_equal(guard_stats(guard).idle, 1);
     assert_int_equal(guard_stats(guard).no_first_byte, 0);
     end(embedded, guard);
@@ -112,7 +112,8 @@ static void who_does_nothing_is_closed(void **state)
 static void who_reads_slowly_is_not_idle(void **state)
 {
     (void)state;
-    weir_guard *guard = guard_of((weir_guard_config){ .first_byte_ms = WEIR_OFF, .idle_ms = 1000 });
+    weir_guard *guard =
+        guard_of((weir_guard_config){ .first_byte_ns = WEIR_OFF, .idle_ns = WEIR_MS(1000) });
     weir_embedded *embedded = begin_with(guard);
     weir_embedded_accept(embedded, 0);
     write_something(embedded);
@@ -120,7 +121,7 @@ static void who_reads_slowly_is_not_idle(void **state)
     weir_embedded_accept(embedded, SIZE_MAX);
     weir_embedded_run(embedded);
     weir_msg_release(weir_embedded_read_outbound(embedded));
-    expect_cut(embedded, 1000, "nothing came and nothing went, for 1000 ms");
+    expect_cut(embedded, 1000, "nothing came and nothing went, for 1 s");
     end(embedded, guard);
 }
 
@@ -128,7 +129,7 @@ static void who_reads_slowly_is_not_idle(void **state)
 static void who_takes_nothing_is_closed(void **state)
 {
     (void)state;
-    weir_guard *guard = guard_of((weir_guard_config){ .write_ms = 1000 });
+    weir_guard *guard = guard_of((weir_guard_config){ .write_ns = WEIR_MS(1000) });
     weir_embedded *embedded = begin_with(guard);
     weir_embedded_accept(embedded, 0);
     read_bytes(embedded, 1);
@@ -154,13 +155,13 @@ static void who_takes_nothing_is_closed(void **state)
 static void nothing_lasts_for_ever(void **state)
 {
     (void)state;
-    weir_guard *guard = guard_of((weir_guard_config){ .total_ms = 5000 });
+    weir_guard *guard = guard_of((weir_guard_config){ .total_ns = WEIR_MS(5000) });
     weir_embedded *embedded = begin_with(guard);
     for (int i = 0; i < 4; i++) {
         weir_embedded_advance(embedded, WEIR_MS(1000));
         read_bytes(embedded, 1);
     }
-    expect_cut(embedded, 1000, "the connection is open, for 5000 ms");
+    expect_cut(embedded, 1000, "the connection is open, for 5 s");
     assert_int_equal(guard_stats(guard).too_old, 1);
     end(embedded, guard);
 }
@@ -188,7 +189,7 @@ static void what_is_expected_has_to_come(void **state)
         weir_embedded_advance(embedded, WEIR_MS(1000));
         read_bytes(embedded, 1); /* byte by byte is no way out */
     }
-    expect_cut(embedded, 1000, "what is expected is not complete, for 10000 ms");
+    expect_cut(embedded, 1000, "what is expected is not complete, for 10 s");
     assert_int_equal(guard_stats(guard).not_complete, 1);
     end(embedded, guard);
 }
@@ -197,7 +198,7 @@ static void bytes_come_fast_enough(void **state)
 {
     (void)state;
     weir_guard *guard =
-        guard_of((weir_guard_config){ OFF, .min_bytes_per_s = 100, .period_ms = 2000 });
+        guard_of((weir_guard_config){ OFF, .min_bytes_per_s = 100, .period_ns = WEIR_MS(2000) });
     weir_embedded *embedded = begin_with(guard);
     weir_channel *channel = weir_embedded_channel(embedded);
     weir_embedded_advance(embedded, WEIR_MS(50000));
@@ -216,7 +217,7 @@ static void bytes_come_fast_enough(void **state)
     assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_AUTO_READ, true, NULL), 0);
     weir_embedded_advance(embedded, WEIR_MS(2000)); /* in which it began to read */
     read_bytes(embedded, 199);
-    expect_cut(embedded, 2000, "fewer bytes come than are expected, for 2000 ms");
+    expect_cut(embedded, 2000, "fewer bytes come than are expected, for 2 s");
     assert_int_equal(guard_stats(guard).too_slow, 1);
     end(embedded, guard);
 }
@@ -231,7 +232,7 @@ static void who_is_not_read_from_is_not_slow(void **state)
 {
     (void)state;
     weir_guard *guard =
-        guard_of((weir_guard_config){ OFF, .min_bytes_per_s = 100, .period_ms = 2000 });
+        guard_of((weir_guard_config){ OFF, .min_bytes_per_s = 100, .period_ns = WEIR_MS(2000) });
     weir_embedded *embedded = begin_with(guard);
     weir_channel *channel = weir_embedded_channel(embedded);
     weir_guard_expect(channel);
@@ -320,13 +321,13 @@ static void numbers_that_make_no_sense_are_named(void **state)
         weir_guard_config config;
         const char *text;
     } rows[] = {
-        { { .first_byte_ms = -2 }, "first_byte_ms is -2: write -1 or more" },
-        { { .idle_ms = -2 }, "idle_ms is -2: write -1 or more" },
-        { { .write_ms = -2 }, "write_ms is -2: write -1 or more" },
-        { { .total_ms = -2 }, "total_ms is -2: write -1 or more" },
-        { { .expected_ms = -2 }, "expected_ms is -2: write -1 or more" },
+        { { .first_byte_ns = -2 }, "first_byte_ns is -2: write -1 or more" },
+        { { .idle_ns = -2 }, "idle_ns is -2: write -1 or more" },
+        { { .write_ns = -2 }, "write_ns is -2: write -1 or more" },
+        { { .total_ns = -2 }, "total_ns is -2: write -1 or more" },
+        { { .expected_ns = -2 }, "expected_ns is -2: write -1 or more" },
         { { .min_bytes_per_s = -2 }, "min_bytes_per_s is -2: write -1 or more" },
-        { { .period_ms = -1 }, "period_ms is -1: write 0 or more" },
+        { { .period_ns = -1 }, "period_ns is -1: write 0 or more" },
         { { .connections.max_total = -2 }, "max_total is -2: write -1 to 2147483647" },
     };
     weir_guard *guard = NULL;
@@ -462,7 +463,7 @@ static void half_a_guard_is_none(void **state)
 
 static void children_of_a_server_are_guarded(void **state)
 {
-    weir_guard *guard = guard_of((weir_guard_config){ .first_byte_ms = 50 });
+    weir_guard *guard = guard_of((weir_guard_config){ .first_byte_ns = WEIR_MS(50) });
     setup self;
     prepare(&self, *state, 1, 1);
     self.config.init = NULL;

@@ -81,7 +81,7 @@ static void end(weir_embedded *embedded)
 static void readers_are_idle_when_nothing_comes(void **state)
 {
     (void)state;
-    heard self = { .idle = { .reader_ms = 100 } };
+    heard self = { .idle = { .reader_ns = WEIR_MS(100) } };
     weir_embedded *embedded = begin(&self);
     weir_embedded_advance(embedded, WEIR_MS(99));
     expect(&self, "");
@@ -103,7 +103,7 @@ static void readers_are_idle_when_nothing_comes(void **state)
 static void writers_are_idle_when_nothing_goes(void **state)
 {
     (void)state;
-    heard self = { .idle = { .writer_ms = 100 } };
+    heard self = { .idle = { .writer_ns = WEIR_MS(100) } };
     weir_embedded *embedded = begin(&self);
     weir_embedded_advance(embedded, WEIR_MS(50));
     write_something(embedded);
@@ -120,7 +120,9 @@ static void writers_are_idle_when_nothing_goes(void **state)
 static void both_means_neither_came_nor_went(void **state)
 {
     (void)state;
-    heard self = { .idle = { .reader_ms = 300, .writer_ms = 200, .both_ms = 100 } };
+    heard self = {
+        .idle = { .reader_ns = WEIR_MS(300), .writer_ns = WEIR_MS(200), .both_ns = WEIR_MS(100) }
+    };
     weir_embedded *embedded = begin(&self);
     weir_embedded_advance(embedded, WEIR_MS(60));
     read_something(embedded);
@@ -139,7 +141,7 @@ static void both_means_neither_came_nor_went(void **state)
 static void progress_is_observed(void **state)
 {
     (void)state;
-    heard self = { .idle = { .writer_ms = 100 } };
+    heard self = { .idle = { .writer_ns = WEIR_MS(100) } };
     weir_embedded *embedded = begin(&self);
     weir_embedded_accept(embedded, 0);
     for (int i = 0; i < 4; i++)
@@ -162,7 +164,7 @@ static void progress_is_observed(void **state)
 static void what_went_late_is_not_forgotten(void **state)
 {
     (void)state;
-    heard self = { .idle = { .writer_ms = 100, .both_ms = 100 } };
+    heard self = { .idle = { .writer_ns = WEIR_MS(100), .both_ns = WEIR_MS(100) } };
     weir_embedded *embedded = begin(&self);
     weir_embedded_accept(embedded, 0);
     write_something(embedded);
@@ -181,7 +183,7 @@ static void what_went_late_is_not_forgotten(void **state)
 static void s081_heartbeats_are_sent_when_idle_and_not_when_busy(void **state)
 {
     (void)state;
-    heard self = { .idle = { .writer_ms = 100 }, .pings = true };
+    heard self = { .idle = { .writer_ns = WEIR_MS(100) }, .pings = true };
     weir_embedded *embedded = begin(&self);
     weir_embedded_advance(embedded, WEIR_MS(1000));
     expect(&self, "WWWWWWWWWW"); /* each is the first since the ping before it */
@@ -203,7 +205,9 @@ static void s081_heartbeats_are_sent_when_idle_and_not_when_busy(void **state)
 static void there_is_one_timer(void **state)
 {
     (void)state;
-    heard self = { .idle = { .reader_ms = 1000, .writer_ms = 700, .both_ms = 300 } };
+    heard self = {
+        .idle = { .reader_ns = WEIR_MS(1000), .writer_ns = WEIR_MS(700), .both_ns = WEIR_MS(300) }
+    };
     weir_embedded *embedded = begin(&self);
     for (int i = 0; i < 500; i++) {
         weir_executor_stats stats;
@@ -221,8 +225,8 @@ static void there_is_one_timer(void **state)
 static void messages_do_not_touch_the_timer(void **state)
 {
     (void)state;
-    static const weir_idle idle = { 100, 100, 100 };
-    static const weir_timeout timeout = { 100 };
+    static const weir_idle idle = { WEIR_MS(100), WEIR_MS(100), WEIR_MS(100) };
+    static const weir_timeout timeout = { WEIR_MS(100) };
     static const struct {
         const weir_handler_type *type;
         const void *arg;
@@ -253,7 +257,10 @@ static void messages_do_not_touch_the_timer(void **state)
 static void who_closes_in_the_event_is_told_no_more(void **state)
 {
     (void)state;
-    heard self = { .idle = { .reader_ms = 100, .writer_ms = 100, .both_ms = 100 }, .closes = true };
+    heard self = {
+        .idle = { .reader_ns = WEIR_MS(100), .writer_ns = WEIR_MS(100), .both_ns = WEIR_MS(100) },
+        .closes = true
+    };
     weir_embedded *embedded = begin(&self);
     weir_embedded_advance(embedded, WEIR_MS(1000));
     expect(&self, "RWB"); /* all of the same moment */
@@ -269,7 +276,7 @@ static int remove_idle(void *arg)
 static void who_is_removed_watches_no_more(void **state)
 {
     (void)state;
-    heard self = { .idle = { .reader_ms = 100 } };
+    heard self = { .idle = { .reader_ns = WEIR_MS(100) } };
     weir_embedded *embedded = begin(&self);
     weir_embedded_call(embedded, remove_idle, weir_embedded_pipeline(embedded));
     weir_embedded_advance(embedded, WEIR_MS(1000));
@@ -281,7 +288,7 @@ static void who_is_removed_watches_no_more(void **state)
 static void the_time_begins_when_it_is_active(void **state)
 {
     (void)state;
-    heard self = { .idle = { .reader_ms = 100 } };
+    heard self = { .idle = { .reader_ns = WEIR_MS(100) } };
     weir_embedded *embedded;
     weir_embedded_config config = { .init = add_both, .arg = &self, .is_unconnected = true };
     weir_address address;
@@ -300,8 +307,8 @@ static void times_that_make_no_sense_are_refused(void **state)
 {
     (void)state;
     static const weir_idle rows[] = { { 0 },
-                                      { .reader_ms = -1 },
-                                      { .both_ms = 5, .writer_ms = -1 } };
+                                      { .reader_ns = -2 },
+                                      { .both_ns = WEIR_MS(5), .writer_ns = -2 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         heard self = { .idle = rows[i] };
         weir_embedded *embedded;
@@ -344,7 +351,7 @@ static void expect_timeout(weir_embedded *embedded, const char *text)
 static void who_sends_nothing_is_closed(void **state)
 {
     (void)state;
-    limited self = { &weir_read_timeout_handler, { .ms = 100 } };
+    limited self = { &weir_read_timeout_handler, { .timeout_ns = WEIR_MS(100) } };
     weir_embedded *embedded = begin_limited(&self);
     for (int i = 0; i < 5; i++) {
         weir_embedded_advance(embedded, WEIR_MS(99));
@@ -361,7 +368,7 @@ static void who_sends_nothing_is_closed(void **state)
 static void who_takes_nothing_is_closed(void **state)
 {
     (void)state;
-    limited self = { &weir_write_timeout_handler, { .ms = 100 } };
+    limited self = { &weir_write_timeout_handler, { .timeout_ns = WEIR_MS(100) } };
     weir_embedded *embedded = begin_limited(&self);
     weir_embedded_advance(embedded, WEIR_MS(1050)); /* there is nothing to take */
     weir_embedded_accept(embedded, 0);

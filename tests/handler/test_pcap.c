@@ -598,7 +598,7 @@ static int add_quitter(weir_channel *channel, void *arg)
 {
     int code = add_pcap(channel, arg);
     if (code == 0)
-        code = weir_channel_set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, 0, NULL);
+        code = weir_channel_set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, 0, NULL);
     return code < 0
                ? code
                : weir_pipeline_add_last(weir_channel_pipeline(channel), "quitter", &quitter, NULL);

@@ -585,7 +585,7 @@ static void no_byte_follows_a_piece_that_is_lost_between_executors(void **state)
     }
     harness_log_end();
     assert_true(closed[0] > 0 && closed[1] > 0);
-    weir_group_shutdown(readers, 0, 1000);
+    weir_group_shutdown(readers, 0, WEIR_SECONDS(1));
     weir_group_free(readers);
 }
 
@@ -650,7 +650,7 @@ static void no_byte_follows_a_piece_rejected_on_another_executor(void **state)
         weir_promise_release(next);
         weir_embedded_free(embedded);
     }
-    weir_group_shutdown(group, 0, 1000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(1));
     weir_group_free(group);
 }
 

@@ -287,7 +287,8 @@ static void a_large_message_goes_in_time(void **state)
     assert_int_equal(take_sent(&self), 0);
     pass_time(&self, 1);
     assert_int_equal(take_sent(&self), 60000);
-    set_limits(&self, (weir_traffic_limits){ .write_bytes_per_second = 1, .max_wait_ms = 50 });
+    set_limits(&self,
+               (weir_traffic_limits){ .write_bytes_per_second = 1, .max_wait_ns = WEIR_MS(50) });
     weir_embedded_write_outbound(self.embedded, bytes(60000));
     pass_time(&self, 50);
     assert_int_equal(take_sent(&self), 60000);
@@ -888,8 +889,8 @@ static void limits_that_make_no_sense_are_refused(void **state)
         { .write_bytes_per_second = -1 },
         { .read_burst_bytes = -1 },
         { .write_burst_bytes = INT64_MAX },
-        { .max_wait_ms = -1 },
-        { .max_wait_ms = INT64_MAX },
+        { .max_wait_ns = -2 },
+        { .max_wait_ns = INT64_MAX },
         { .read_bytes_per_second = ((int64_t)1 << 50) + 1 },
     };
     weir_error error;

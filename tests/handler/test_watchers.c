@@ -25,8 +25,8 @@ typedef struct world {
     watched left, right;
 } world;
 
-static const weir_idle idle = { PERIOD_MS, PERIOD_MS, PERIOD_MS };
-static const weir_timeout timeout = { PERIOD_MS };
+static const weir_idle idle = { WEIR_MS(PERIOD_MS), WEIR_MS(PERIOD_MS), WEIR_MS(PERIOD_MS) };
+static const weir_timeout timeout = { WEIR_MS(PERIOD_MS) };
 
 static void count_event(weir_ctx *ctx, weir_msg *event)
 {
@@ -91,7 +91,7 @@ static void begin(world *self, const weir_handler_type *type, const void *arg)
     weir_group_config config = { .loops = 2, .is_manual = true, .clock = &self->clock.clock };
     config.io = current->io;
     assert_int_equal(weir_group_new(&group, &config, NULL), 0);
-    weir_guard_config times = { .first_byte_ms = WEIR_OFF, .idle_ms = PERIOD_MS };
+    weir_guard_config times = { .first_byte_ns = WEIR_OFF, .idle_ns = WEIR_MS(PERIOD_MS) };
     assert_int_equal(weir_guard_new(&self->guard, &times, NULL), 0);
     open_watched(&self->left, type, type != NULL ? arg : self->guard);
     open_watched(&self->right, type, type != NULL ? arg : self->guard);

@@ -236,9 +236,9 @@ static void set(settings *self, const char *key, char *value)
     } else if (strcmp(key, "max") == 0) {
         self->config.max_version = (weir_tls_version)atoi(value);
     } else if (strcmp(key, "session_s") == 0) {
-        self->config.session_s = atoi(value);
+        self->config.session_lifetime_ns = atoi(value) < 0 ? WEIR_OFF : WEIR_SECONDS(atoi(value));
     } else if (strcmp(key, "handshake_ms") == 0) {
-        self->tls.handshake_ms = atoi(value);
+        self->tls.handshake_timeout_ns = WEIR_MS(atoi(value));
     } else if (strcmp(key, "count") == 0) {
         self->count = atoi(value);
     } else if (strcmp(key, "host") == 0) {
@@ -279,7 +279,7 @@ int main(int argc, char **argv)
         serve(&self, argv[2], group);
     else
         connect_all(&self, argv[2], group);
-    weir_group_shutdown(group, 0, 1000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(1));
     weir_group_free(group);
     weir_group_free(self.tls.handshake_group);
     weir_tls_context_release(self.tls.context);

@@ -57,7 +57,7 @@ static void who_starts_a_loop_is_told_that_it_has_no_ring(void **state)
     assert_int_equal(
         weir_group_new(
             &group,
-            &(weir_group_config){ .io = WEIR_IO_URING, .loops = LOOPS, .watchdog_ms = WEIR_OFF },
+            &(weir_group_config){ .io = WEIR_IO_URING, .loops = LOOPS, .watchdog_ns = WEIR_OFF },
             NULL),
         0);
     weir_fault_set(fail_eleventh, &rings);
@@ -68,7 +68,7 @@ static void who_starts_a_loop_is_told_that_it_has_no_ring(void **state)
     }
     weir_fault_set(NULL, NULL);
     assert_int_equal(weir_executor_post(weir_group_at(group, 11), &tasks[11]), 0);
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     weir_group_free(group);
 }
 

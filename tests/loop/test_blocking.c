@@ -13,7 +13,7 @@
 static weir_group *new_blocking(int max_channels)
 {
     weir_group_config config = { .io = WEIR_IO_BLOCKING, .max_channels = max_channels };
-    config.watchdog_ms = WEIR_OFF; /* it would be one more thread */
+    config.watchdog_ns = WEIR_OFF; /* it would be one more thread */
     return new_loops(&config);
 }
 
@@ -203,7 +203,7 @@ static void a_config_that_makes_no_sense_is_refused(void **state)
         { { .io = WEIR_IO_BLOCKING, .is_manual = true }, "manual" },
         { { .io = WEIR_IO_BLOCKING, .max_channels = -1 }, "max_channels is -1" },
         { { .io = WEIR_IO_EPOLL, .max_channels = -2 }, "max_channels is -2" },
-        { { .io = WEIR_IO_BLOCKING, .idle_loop_ms = -2 }, "idle_loop_ms is -2" },
+        { { .io = WEIR_IO_BLOCKING, .idle_loop_ns = -2 }, "idle_loop_ns is -2" },
         { { .io = (weir_io_kind)(WEIR_IO_BLOCKING + 1) }, "no kind of io" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -260,7 +260,7 @@ static void a_group_begins_without_loops(void **state)
     (void)state;
     char name[] = "a name that is too long";
     weir_group_pending pending;
-    weir_group_config config = { .io = WEIR_IO_BLOCKING, .name = name, .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .io = WEIR_IO_BLOCKING, .name = name, .watchdog_ns = WEIR_OFF };
     weir_group *group = new_loops(&config);
     memset(name, 'x', sizeof name - 1);
     assert_int_equal(weir_group_count(group), 0);
@@ -344,8 +344,8 @@ static void idle_loop_releases_its_thread_until_the_next_channel(void **state)
 {
     (void)state;
     tenant tenants[3], another;
-    weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
-    config.idle_loop_ms = 20;
+    weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ns = WEIR_OFF };
+    config.idle_loop_ns = WEIR_MS(20);
     weir_group *group = new_loops(&config);
     size_t threads = count_threads(), fds = count_entries("/proc/self/fd");
     for (int round = 0; round < 3; round++) {
@@ -373,8 +373,8 @@ static void thread_started_for_a_task_ends_when_idle(void **state)
     (void)state;
     tenant it;
     weir_executor *executor = NULL;
-    weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
-    config.idle_loop_ms = 20;
+    weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ns = WEIR_OFF };
+    config.idle_loop_ns = WEIR_MS(20);
     weir_group *group = new_loops(&config);
     size_t threads = count_threads();
     assert_int_equal(weir__group_take(group, &executor), 0);
@@ -397,8 +397,8 @@ static void idle_loop_keeps_its_thread_for_a_timer(void **state)
 {
     (void)state;
     tenant it;
-    weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
-    config.idle_loop_ms = 1;
+    weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ns = WEIR_OFF };
+    config.idle_loop_ns = WEIR_MS(1);
     weir_group *group = new_loops(&config);
     size_t threads = count_threads();
     counted_timer timer = { .timer.fire = counted_timer_fire };
@@ -418,9 +418,9 @@ static void idle_loops_stay_when_the_config_says_so(void **state)
     weir_virtual_clock clock;
     weir_virtual_clock_init(&clock, WEIR_SECONDS(1));
     for (int is_off = 0; is_off < 2; is_off++) {
-        weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
+        weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ns = WEIR_OFF };
         config.clock = &clock.clock;
-        config.idle_loop_ms = is_off ? WEIR_OFF : 0;
+        config.idle_loop_ns = is_off ? WEIR_OFF : 0;
         weir_group *group = new_loops(&config);
         move_in(&it, group, true);
         move_out(&it);
@@ -509,8 +509,8 @@ static void tasks_are_not_lost_when_idle_threads_retire(void **state)
 {
     (void)state;
     tenant tenants[2];
-    weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF };
-    config.idle_loop_ms = 1;
+    weir_group_config config = { .io = WEIR_IO_BLOCKING, .watchdog_ns = WEIR_OFF };
+    config.idle_loop_ns = WEIR_MS(1);
     weir_group *group = new_loops(&config);
     pthread_t threads[2];
     for (int i = 0; i < 2; i++)
@@ -744,8 +744,8 @@ static void s137_a_group_that_is_shutting_down_refuses(void **state)
     weir_group *group = new_blocking(0);
     move_in(&one, group, true);
     block(&busy, one.executor);
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0); /* counts once */
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0); /* counts once */
     assert_int_equal(weir__group_take(group, &executor), WEIR_ESHUTDOWN);
     assert_null(executor);
     assert_false(weir_future_is_done(weir_group_terminated(group)));
@@ -789,8 +789,8 @@ static void s137_also_with_idle_loops_and_with_none(void **state)
         assert_int_equal(weir_group_shutdown(group, -1, 3), -EINVAL);
         assert_int_equal(weir__group_take(group, &executor), 0); /* nothing has happened */
         weir__group_give_back(group, executor);
-        assert_int_equal(weir_group_shutdown(group, 0, 1000), 0);
-        assert_int_equal(weir_group_shutdown(group, 0, 1000), 0);
+        assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(1)), 0);
+        assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(1)), 0);
         assert_int_equal(weir__group_take(group, &executor), WEIR_ESHUTDOWN);
         assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
         weir_group_free(group);
@@ -802,7 +802,7 @@ static void a_group_that_made_no_loop_ends_at_once(void **state)
     (void)state;
     weir_group *group = new_blocking(0);
     assert_false(weir_future_is_done(weir_group_terminated(group)));
-    assert_int_equal(weir_group_shutdown(group, 1000, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, WEIR_SECONDS(1), WEIR_SECONDS(10)), 0);
     assert_true(weir_future_is_done(weir_group_terminated(group)));
     weir_group_free(group);
     weir_group_free(new_blocking(3)); /* that nobody shut down */
@@ -818,10 +818,10 @@ static void a_loop_that_was_shut_down_alone_is_not_taken(void **state)
     move_in(&one, group, true);
     move_in(&two, group, false);
     move_out(&one);
-    assert_int_equal(weir_executor_shutdown(one.executor, 0, 1000), 0);
+    assert_int_equal(weir_executor_shutdown(one.executor, 0, WEIR_SECONDS(1)), 0);
     weir_future_await(weir_executor_terminated(one.executor));
     WAIT_FOR(idle_of(group) == 0);
-    assert_int_equal(weir_executor_shutdown(two.executor, 0, 1000), 0);
+    assert_int_equal(weir_executor_shutdown(two.executor, 0, WEIR_SECONDS(1)), 0);
     weir_future_await(weir_executor_terminated(two.executor));
     WAIT_FOR(active_of(group) == 0);
     close(two.peer);
@@ -845,7 +845,7 @@ static void a_loop_that_is_ending_is_not_taken(void **state)
     move_in(&one, group, true);
     move_out(&one);
     block(&busy, one.executor);
-    assert_int_equal(weir_executor_shutdown(one.executor, 0, 1000), 0);
+    assert_int_equal(weir_executor_shutdown(one.executor, 0, WEIR_SECONDS(1)), 0);
     assert_int_equal(weir__group_take(group, &other), 0);
     assert_ptr_not_equal(other, one.executor);
     assert_use(group, 1, 0);
@@ -1215,7 +1215,7 @@ static void ending_while_loops_are_made_ends_them_all(void **state)
         for (int i = 0; i < THREADS; i++)
             assert_int_equal(pthread_create(&threads[i], NULL, take_until_the_end, &all), 0);
         WAIT_FOR(atomic_load(&all.done) > round);
-        assert_int_equal(weir_group_shutdown(all.group, 0, 1000), 0);
+        assert_int_equal(weir_group_shutdown(all.group, 0, WEIR_SECONDS(1)), 0);
         assert_int_equal(weir_future_await(weir_group_terminated(all.group)), 0);
         for (size_t i = 0; i < weir_group_count(all.group); i++)
             assert_int_equal(weir_executor_get_state(weir_group_at(all.group, i)),

@@ -57,7 +57,7 @@ static void s040_with_an_unlimited_share_of_tasks_it_ends_too(void **state)
     restless r = { .task = { .run = restless_run }, .executor = weir_group_at(group, 0) };
     assert_int_equal(weir_executor_post(r.executor, &r.task), 0);
     WAIT_FOR(atomic_load(&r.runs) > 1000);
-    assert_int_equal(weir_group_shutdown(group, 0, 100), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_MS(100)), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
     weir_group_free(group);
 }
@@ -245,7 +245,7 @@ static void freeing_another_group_leaves_the_clock_alone(void **state)
         new_group(&(weir_group_config){ .count = 1, .is_manual = true, .clock = &clock.clock });
     weir_group *real = new_group_of(1);
     settle(weir_group_at(real, 0));
-    assert_int_equal(weir_group_shutdown(real, 0, 1000), 0);
+    assert_int_equal(weir_group_shutdown(real, 0, WEIR_SECONDS(1)), 0);
     weir_group_free(real);
     assert_int_equal(weir_clock_now_ns(&clock.clock), 0);
     weir_group_free(manual);

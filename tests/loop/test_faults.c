@@ -222,7 +222,7 @@ static void leave_something(scene *s, leftovers *left)
 
 static void end_scene(scene *s, leftovers *left)
 {
-    assert_int_equal(weir_group_shutdown(s->group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(s->group, 0, WEIR_SECONDS(10)), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(s->group)), 0);
     weir_group_free(s->group);
     assert_int_equal(atomic_load(&left->watch.stops), 1);
@@ -346,7 +346,7 @@ static void every_call_of_loops_with_threads_may_fail(void **state)
 {
     (void)state;
     unsigned counts[FALLIBLES];
-    every_fault(&(weir_group_config){ .loops = 2, .watchdog_ms = WEIR_OFF }, counts);
+    every_fault(&(weir_group_config){ .loops = 2, .watchdog_ns = WEIR_OFF }, counts);
     assert_int_equal(count_of(counts, "pthread_create"), 2 + ring_threads());
     assert_int_equal(count_of(counts, "eventfd"), 2);
     assert_int_equal(count_of(counts, opening_call()), 2);
@@ -361,7 +361,7 @@ static void every_call_of_watched_loops_may_fail(void **state)
 {
     (void)state;
     unsigned counts[FALLIBLES];
-    every_fault(&(weir_group_config){ .loops = 2, .watchdog_ms = 20000 }, counts);
+    every_fault(&(weir_group_config){ .loops = 2, .watchdog_ns = WEIR_MS(20000) }, counts);
     assert_int_equal(count_of(counts, "pthread_create"), 3 + ring_threads());
 }
 

@@ -14,7 +14,7 @@
 /* Without the watchdog, whose thread would be counted. */
 static weir_group *new_bare_loops(int count)
 {
-    return new_loops(&(weir_group_config){ .loops = count, .watchdog_ms = WEIR_OFF });
+    return new_loops(&(weir_group_config){ .loops = count, .watchdog_ns = WEIR_OFF });
 }
 
 /* Freeing a group under a post ----------------------------------------------------------------- */
@@ -143,11 +143,11 @@ static void s008_bad_numbers_are_refused_by_name(void **state)
         { { .max_pending_tasks = -7 }, "max_pending_tasks", "-7" },
         { { .io_ratio = -3 }, "io_ratio", "-3" },
         { { .io_ratio = 101 }, "io_ratio", "101" },
-        { { .task_ms = -4 }, "task_ms", "-4" },
-        { { .max_wait_ms = -5 }, "max_wait_ms", "-5" },
+        { { .task_ns = -4 }, "task_ns", "-4" },
+        { { .max_wait_ns = -5 }, "max_wait_ns", "-5" },
         { { .spin_limit = 2 }, "spin_limit", "2" },
         { { .spin_limit = -9 }, "spin_limit", "-9" },
-        { { .watchdog_ms = -6 }, "watchdog_ms", "-6" },
+        { { .watchdog_ns = -6 }, "watchdog_ns", "-6" },
         { { .io = (weir_io_kind)77 }, "io", "77" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -170,8 +170,8 @@ static void numbers_at_their_limits_are_taken(void **state)
         { .loops = 1, .io_ratio = 1 },
         { .loops = 1, .io_ratio = 100 },
         { .loops = 1, .spin_limit = 3 },
-        { .loops = 1, .spin_limit = WEIR_OFF, .max_wait_ms = WEIR_OFF, .watchdog_ms = WEIR_OFF },
-        { .loops = 1, .task_ms = 5, .max_wait_ms = 5, .io = WEIR_IO_EPOLL },
+        { .loops = 1, .spin_limit = WEIR_OFF, .max_wait_ns = WEIR_OFF, .watchdog_ns = WEIR_OFF },
+        { .loops = 1, .task_ns = WEIR_MS(5), .max_wait_ns = WEIR_MS(5), .io = WEIR_IO_EPOLL },
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         weir_group *group = new_loops(&good[i]);
@@ -276,7 +276,7 @@ static void s015_failing_loop_ends_those_before_it(void **state)
         factory_begin(&f, fail_at);
         weir_group *group = NULL;
         weir_error error = { 0 };
-        weir_group_config config = { .loops = 5, .watchdog_ms = WEIR_OFF };
+        weir_group_config config = { .loops = 5, .watchdog_ns = WEIR_OFF };
         assert_int_equal(weir__group_new(&group, &config, make_loop, &f, &error), -EMFILE);
         assert_null(group);
         assert_non_null(strstr(error.message, "failed to create a child event loop"));
@@ -375,7 +375,7 @@ static void s021_group_terminates_with_its_last_loop(void **state)
     weir_future_listen(weir_group_terminated(group), &e.listener);
     for (size_t i = 0; i < 3; i++) {
         assert_false(weir_future_is_done(weir_group_terminated(group)));
-        assert_int_equal(weir_executor_shutdown(weir_group_at(group, i), 0, 1000), 0);
+        assert_int_equal(weir_executor_shutdown(weir_group_at(group, i), 0, WEIR_SECONDS(1)), 0);
         assert_int_equal(weir_future_await(weir_executor_terminated(weir_group_at(group, i))), 0);
     }
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
@@ -623,7 +623,7 @@ static void s028_state_of_a_loop_never_goes_back(void **state)
         assert_int_equal(pthread_create(&thread, NULL, sample, &s), 0);
         WAIT_FOR(atomic_load(&s.is_going));
         settle(s.executor);
-        assert_int_equal(weir_group_shutdown(group, 1, 1000), 0);
+        assert_int_equal(weir_group_shutdown(group, WEIR_MS(1), WEIR_SECONDS(1)), 0);
         pthread_join(thread, NULL);
         weir_group_free(group);
         assert_false(s.has_decreased);
@@ -781,7 +781,7 @@ static void s034_what_is_queued_runs_before_the_end_of_a_loop(void **state)
         probes[i] = (probe)PROBE;
         assert_int_equal(weir_executor_post(executor, &probes[i].task), 0);
     }
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     unblock(&b);
     weir_group_free(group);
     for (int i = 0; i < COUNT; i++)
@@ -867,7 +867,7 @@ static void s039_loop_ends_when_it_was_quiet_for_the_quiet_period(void **state)
     weir_group *group = new_loops(&(weir_group_config){ .loops = 1, .clock = &clock.clock });
     weir_executor *executor = weir_group_at(group, 0);
     settle(executor);
-    assert_int_equal(weir_executor_shutdown(executor, 300, 100000), 0);
+    assert_int_equal(weir_executor_shutdown(executor, WEIR_MS(300), WEIR_SECONDS(100)), 0);
     wait_for_passes(executor);
     for (int i = 0; i < 10; i++) {
         weir_virtual_clock_advance(&clock, WEIR_MS(299));
@@ -890,7 +890,7 @@ static void s039_loop_ends_in_real_time_after_the_quiet_period(void **state)
     weir_group *group = new_loops_of(1);
     settle(weir_group_at(group, 0));
     int64_t start_ns = weir_clock_now_ns(weir_clock_monotonic());
-    assert_int_equal(weir_group_shutdown(group, 100, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, WEIR_MS(100), WEIR_SECONDS(10)), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
     int64_t taken_ns = weir_clock_now_ns(weir_clock_monotonic()) - start_ns;
     assert_in_range(taken_ns, WEIR_MS(100), WEIR_MS(5000));
@@ -920,7 +920,7 @@ static void s040_loop_ends_after_the_timeout_though_tasks_keep_coming(void **sta
     restless r = { .task = { .run = restless_run }, .executor = weir_group_at(group, 0) };
     assert_int_equal(weir_executor_post(r.executor, &r.task), 0);
     WAIT_FOR(atomic_load(&r.runs) > 0);
-    assert_int_equal(weir_executor_shutdown(r.executor, 300, 1000), 0);
+    assert_int_equal(weir_executor_shutdown(r.executor, WEIR_MS(300), WEIR_SECONDS(1)), 0);
     wait_for_passes(r.executor);
     weir_virtual_clock_advance(&clock, WEIR_MS(999));
     wait_for_passes(r.executor);
@@ -944,7 +944,7 @@ static void s041_loop_without_quiet_period_drains_and_ends(void **state)
         probes[i] = (probe)PROBE;
         assert_int_equal(weir_executor_post(weir_group_at(group, 0), &probes[i].task), 0);
     }
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     unblock(&b);
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
     for (int i = 0; i < 10; i++)
@@ -968,14 +968,14 @@ static void s043_never_started_loop_terminates(void **state)
 {
     (void)state;
     weir_group *group = new_loops_of(2);
-    assert_int_equal(weir_group_shutdown(group, 0, 1000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(1)), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
     weir_group_free(group);
     const char *const calls[] = { "pthread_create", opening_call(), "eventfd", "alloc" };
     for (int i = 0; i < 4; i++) { /* even when it cannot start */
         group = new_loops_of(1);
         harness_fail_nth(calls[i], 1, -ENOMEM);
-        assert_int_equal(weir_group_shutdown(group, 0, 1000), 0);
+        assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(1)), 0);
         assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
         assert_true(harness_fail_end() > 0);
         probe p = PROBE;
@@ -1090,7 +1090,7 @@ static void pending_tells_what_keeps_it(void **state)
         probes[i] = (probe)PROBE;
         assert_int_equal(weir_executor_post(executor, &probes[i].task), 0);
     }
-    assert_int_equal(weir_group_shutdown(group, 0, 100000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(100)), 0);
     assert_int_equal(weir_future_await(weir_executor_terminated(weir_group_at(group, 0))), 0);
     weir_group_get_pending(group, &pending);
     assert_int_equal(pending.children, 1);
@@ -1144,7 +1144,7 @@ static void pending_counts_tasks_as_of_the_last_pass(void **state)
         new_loops(&(weir_group_config){ .loops = 1, .is_manual = true, .clock = &clock.clock });
     pending_looker l = { .task = { .run = post_more }, .executor = weir_group_at(group, 0) };
     weir_group_pending after;
-    assert_int_equal(weir_group_shutdown(group, 100, 1000), 0);
+    assert_int_equal(weir_group_shutdown(group, WEIR_MS(100), WEIR_SECONDS(1)), 0);
     weir_group_step(group);
     assert_int_equal(weir_executor_post(l.executor, &l.task), 0);
     weir_group_step(group);
@@ -1239,7 +1239,7 @@ static void s065_hooks_of_a_running_loop_count_its_passes(void **state)
     assert_int_equal(call_on(executor, add_pass_hook, &h), 0);
     for (int i = 0; i < 100; i++)
         settle(executor);
-    weir_group_shutdown(group, 0, 1000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(1));
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
     /* The first call is in the pass that adds it, before that is counted. */
     assert_int_equal(stats_of(executor).passes, h.first_pass + atomic_load(&h.runs));
@@ -1407,7 +1407,7 @@ static void deferred_by_the_last_task_runs_before_the_end(void **state)
     order o = { .task = { .run = defer_late }, .executor = weir_group_at(group, 0) };
     blocker b;
     block(&b, o.executor);
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     assert_int_equal(weir_executor_post(o.executor, &o.task), 0);
     unblock(&b);
     weir_group_free(group);

@@ -415,7 +415,7 @@ static void it_ends_by_turns(void **state)
     assert_int_equal(weir_watch_start(&w.watch, loop, p.in, WEIR_WATCH_READ), 0);
     assert_int_equal(weir_timer_schedule(&t.timer, weir_loop_executor(loop), WEIR_SECONDS(9)), 0);
     calm(loop);
-    assert_int_equal(weir_group_shutdown(group, 100, 1000), 0);
+    assert_int_equal(weir_group_shutdown(group, WEIR_MS(100), WEIR_SECONDS(1)), 0);
     assert_int_equal(weir_loop_next_ns(loop), 0);
     assert_true(is_readable(loop));
     for (int i = 0; i < 5; i++)
@@ -461,7 +461,7 @@ static int lodger_enter(void *arg)
 static void shutdown_ends_when_the_last_channel_has_closed(void **state)
 {
     (void)state;
-    for (int64_t quiet_ms = 0; quiet_ms <= 70; quiet_ms += 70) {
+    for (int64_t quiet_ns = 0; quiet_ns <= WEIR_MS(70); quiet_ns += WEIR_MS(70)) {
         weir_virtual_clock clock;
         weir_virtual_clock_init(&clock, 0);
         weir_group *group = new_manual(&clock);
@@ -471,9 +471,9 @@ static void shutdown_ends_when_the_last_channel_has_closed(void **state)
                          0);
         assert_int_equal(weir_future_await(future), 0);
         weir_future_release(future);
-        assert_int_equal(weir_group_shutdown(group, quiet_ms, 10000), 0);
+        assert_int_equal(weir_group_shutdown(group, quiet_ns, WEIR_SECONDS(10)), 0);
         assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
-        assert_int_equal(weir_clock_now_ns(&clock.clock), WEIR_MS(quiet_ms));
+        assert_int_equal(weir_clock_now_ns(&clock.clock), quiet_ns);
         weir_group_free(group);
     }
 }
@@ -488,7 +488,7 @@ static void next_ns_is_0_once_the_last_channel_has_closed(void **state)
     assert_int_equal(weir_executor_submit(weir_group_at(group, 0), lodger_enter, &l, &future), 0);
     assert_int_equal(weir_future_await(future), 0);
     weir_future_release(future);
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     assert_int_equal(weir_loop_run_once(l.loop, 0), 0);
     assert_int_equal(loop_stats_of(l.loop).channels, 0);
     assert_int_equal(weir_loop_next_ns(l.loop), 0);

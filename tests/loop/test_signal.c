@@ -192,7 +192,7 @@ static void threads_of_weirs_own_block_signals(void **state)
     (void)state;
     static const int numbers[] = { SIGUSR1, SIGUSR2, SIGTERM, SIGINT,  SIGHUP,
                                    SIGALRM, SIGCHLD, SIGPIPE, SIGQUIT, SIGWINCH };
-    weir_group_config config = { .count = 1, .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .count = 1, .watchdog_ns = WEIR_OFF };
     weir_group *groups[2] = { new_loops(&config), new_group(&config) };
     for (int g = 0; g < 2; g++) {
         sigset_t mask;
@@ -295,7 +295,7 @@ static void shutdown_stops_it(void **state)
     weir_group *group = new_loops_of(1);
     probe_signal s = PROBE_SIGNAL, late = PROBE_SIGNAL;
     start(&s, group, SIGUSR1);
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
     assert_int_equal(atomic_load(&s.stops), 1);
     assert_int_equal(atomic_load(&s.code), WEIR_ESHUTDOWN);
@@ -320,7 +320,7 @@ static void raise_during_the_shutdown(void **state)
         if (round % 2 == 0)
             block(&b, weir_group_at(group, 0));
         assert_int_equal(kill(getpid(), SIGUSR1), 0);
-        assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+        assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
         assert_int_equal(kill(getpid(), SIGUSR1), 0);
         if (round % 2 == 0)
             unblock(&b);

@@ -353,7 +353,8 @@ static void s037_shutdown_ends_a_loop_whose_every_turn_fails(void **state)
     assert_int_equal(weir_group_new(&group, &config, NULL), 0);
     assert_int_equal(weir_executor_post(weir_group_at(group, 0), &task), 0);
     WAIT_FOR(atomic_load(&polls) >= 3);
-    assert_int_equal(weir_group_shutdown(group, 20, 30000), 0); /* a quiet period as well */
+    assert_int_equal(weir_group_shutdown(group, WEIR_MS(20), WEIR_SECONDS(30)),
+                     0); /* a quiet period as well */
     assert_int_equal(weir_future_wait(weir_group_terminated(group), WEIR_SECONDS(20)), 0);
     weir_group_free(group);
     assert_true(harness_log_end() >= 6);
@@ -372,7 +373,7 @@ static void s037_shutdown_by_hand_ends_it_too(void **state)
     harness_log_begin(WEIR_LOG_ERROR);
     weir_script_set_poll_hook(s.script, refuse_all, &polls);
     assert_int_equal(weir_script_fail_rebuilds(s.script, UINT_MAX, -EMFILE), 0);
-    assert_int_equal(weir_group_shutdown(s.group, 100, 1000), 0);
+    assert_int_equal(weir_group_shutdown(s.group, WEIR_MS(100), WEIR_SECONDS(1)), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(s.group)), 0);
     harness_log_end();
     stage_close(&s);

@@ -64,7 +64,7 @@ static void bench_begin(bench *self, weir_io_kind io, int64_t slow_ns)
     self->group = new_loops(&(weir_group_config){ .io = io,
                                                   .loops = io == WEIR_IO_BLOCKING ? 0 : 1,
                                                   .clock = &self->clock.clock,
-                                                  .watchdog_ms = WEIR_OFF });
+                                                  .watchdog_ns = WEIR_OFF });
     if (io == WEIR_IO_BLOCKING)
         assert_int_equal(weir__group_take(self->group, &self->executor), 0);
     else

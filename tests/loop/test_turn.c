@@ -16,7 +16,7 @@ static int run_in_ten_ms(int64_t takes_ns, uint64_t *clock_reads)
     static slow_task tasks[200];
     stage s = { 0 };
     int runs = 0, first;
-    stage_open(&s, (weir_group_config){ .task_ms = 10 });
+    stage_open(&s, (weir_group_config){ .task_ns = WEIR_MS(10) });
     post_slow(&s, tasks, 200, takes_ns, &runs);
     uint64_t before = weir_virtual_clock_reads(&s.clock);
     assert_int_equal(turn(&s), 1);
@@ -320,24 +320,24 @@ static void s091_idle_loop_waits_for_ever_unless_told_otherwise(void **state)
 {
     (void)state;
     static const struct {
-        int max_wait_ms;
+        int64_t max_wait_ns;
         int64_t timer_ns, by_hand_ns, timeout_ns;
     } table[] = {
         { 0, 0, -1, -1 },
         { WEIR_OFF, 0, -1, -1 },
-        { 1000, 0, -1, WEIR_SECONDS(1) },
-        { 250, 0, -1, WEIR_MS(250) },
-        { 250, WEIR_MS(100), -1, WEIR_MS(100) },
-        { 250, WEIR_MS(300), -1, WEIR_MS(250) },
+        { WEIR_MS(1000), 0, -1, WEIR_SECONDS(1) },
+        { WEIR_MS(250), 0, -1, WEIR_MS(250) },
+        { WEIR_MS(250), WEIR_MS(100), -1, WEIR_MS(100) },
+        { WEIR_MS(250), WEIR_MS(300), -1, WEIR_MS(250) },
         { 0, WEIR_MS(300), -1, WEIR_MS(300) },
-        { 250, 0, WEIR_MS(20), WEIR_MS(20) },
-        { 250, 0, WEIR_SECONDS(2), WEIR_MS(250) },
-        { 250, 0, 0, 0 },
+        { WEIR_MS(250), 0, WEIR_MS(20), WEIR_MS(20) },
+        { WEIR_MS(250), 0, WEIR_SECONDS(2), WEIR_MS(250) },
+        { WEIR_MS(250), 0, 0, 0 },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         stage s = { .is_normal = true };
         counted_timer t = COUNTED_TIMER;
-        stage_open(&s, (weir_group_config){ .max_wait_ms = table[i].max_wait_ms });
+        stage_open(&s, (weir_group_config){ .max_wait_ns = table[i].max_wait_ns });
         if (table[i].timer_ns > 0)
             schedule(&s, &t, table[i].timer_ns);
         weir_loop_run_once(s.loop, table[i].by_hand_ns);
@@ -361,7 +361,7 @@ static int count_timeout(void *arg, int64_t timeout_ns)
 static void s091_loop_on_a_thread_wakes_only_with_max_wait(void **state)
 {
     (void)state;
-    for (int max_wait_ms = 0; max_wait_ms < 2; max_wait_ms++) {
+    for (int64_t max_wait_ns = 0; max_wait_ns <= WEIR_MS(1); max_wait_ns += WEIR_MS(1)) {
         timeouts seen = { 0 };
         weir_script_stats stats;
         weir_script *script = NULL;
@@ -370,17 +370,17 @@ static void s091_loop_on_a_thread_wakes_only_with_max_wait(void **state)
         weir_script_set_poll_hook(script, count_timeout, &seen);
         weir_group_config config = { .loops = 1,
                                      .io_source = weir_script_source(script),
-                                     .max_wait_ms = max_wait_ms };
+                                     .max_wait_ns = max_wait_ns };
         assert_int_equal(weir_group_new(&group, &config, NULL), 0);
         settle(weir_group_at(group, 0));
-        if (max_wait_ms > 0)
+        if (max_wait_ns > 0)
             WAIT_FOR(atomic_load(&seen.others) >= 10);
         else
             WAIT_FOR(atomic_load(&seen.blocking) == 1);
         weir_script_get_stats(script, &stats);
         assert_int_equal(stats.wakes, 0);
-        assert_int_equal(atomic_load(&seen.blocking), max_wait_ms == 0);
-        if (max_wait_ms == 0)
+        assert_int_equal(atomic_load(&seen.blocking), max_wait_ns == 0);
+        if (max_wait_ns == 0)
             assert_int_equal(atomic_load(&seen.others), 0);
         end_group(group);
         weir_script_free(script);
@@ -756,13 +756,13 @@ static void fixed_time_for_tasks_takes_the_place_of_the_ratio(void **state)
 {
     (void)state;
     static const int64_t io_ns[] = { WEIR_MS(1), WEIR_MS(10), WEIR_MS(500) };
-    weir_group_config config = { .task_ms = 20, .io_ratio = 50 };
+    weir_group_config config = { .task_ns = WEIR_MS(20), .io_ratio = 50 };
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(tasks_in_turn(config, 0, io_ns[i], 312500), 64);
         assert_int_equal(tasks_in_turn(config, 0, io_ns[i], 312499), 128);
         assert_int_equal(tasks_in_turn(config, 100, io_ns[i], 312500), 64);
     }
-    config.task_ms = -1;
+    config.task_ns = -1;
     weir_group *group = NULL;
     assert_int_equal(weir_group_new(&group, &config, NULL), -EINVAL);
 }

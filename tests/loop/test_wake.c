@@ -587,7 +587,7 @@ static void s057_burst_wakes_once(void **state)
 static void s057_burst_to_a_busy_loop_wakes_nobody(void **state)
 {
     (void)state;
-    bench b = begin(&(weir_group_config){ .watchdog_ms = WEIR_OFF });
+    bench b = begin(&(weir_group_config){ .watchdog_ns = WEIR_OFF });
     atomic_int calls = 0;
     blocker busy;
     block(&busy, b.executor);

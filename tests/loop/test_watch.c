@@ -770,7 +770,7 @@ static void s038_shutdown_stops_every_watch_once(void **state)
     assert_int_equal(channels_of(group), COUNT);
     for (int i = 0; i < COUNT; i += 2)
         pipe_put(&p[i], 1); /* half of them are ready all the time */
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(group)), 0);
     for (int i = 0; i < COUNT; i++) {
         assert_int_equal(atomic_load(&w[i].stops), 1);
@@ -801,7 +801,7 @@ static void no_watch_starts_while_the_loop_ends(void **state)
     blocker b;
     block(&b, weir_group_at(group, 0));
     start(&w, group, p.in, WEIR_WATCH_READ);
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     weir_future *future = NULL;
     assert_int_equal(weir_executor_submit(weir_group_at(group, 0), start_it, &args, &future), 0);
     unblock(&b);
@@ -855,7 +855,7 @@ static void stops_race_with_the_end(int round)
     pthread_barrier_wait(&barrier);
     for (int i = 0; i < round % 7; i++)
         sched_yield();
-    assert_int_equal(weir_group_shutdown(group, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(10)), 0);
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     weir_group_free(group);
@@ -968,7 +968,7 @@ static void residents_are_evicted_at_shutdown(void **state)
     }
     assert_int_equal(channels_of(group), 5);
     int64_t start_ns = weir_clock_now_ns(weir_clock_monotonic());
-    assert_int_equal(weir_group_shutdown(group, 0, 3000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(3)), 0);
     weir_group_free(group);
     for (int i = 0; i < 5; i++) {
         assert_int_equal(l[i].evictions, 1);
@@ -989,7 +989,7 @@ static void resident_that_stays_is_complained_about(void **state)
     lodger l = { .loop = weir_group_loop_at(group, 0), .stays = true };
     assert_int_equal(call_on(weir_group_at(group, 0), move_in, &l), 0);
     harness_log_begin(WEIR_LOG_WARN);
-    assert_int_equal(weir_group_shutdown(group, 0, 1000), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_SECONDS(1)), 0);
     for (int i = 0; i < 10; i++)
         weir_group_step(group);
     weir_virtual_clock_advance(&clock, WEIR_MS(999));

@@ -210,7 +210,7 @@ static int start(local_run *self, weir_error *error)
         .group = self->connecting,
         .init = init_client,
         .arg = self,
-        .connect_timeout_ms = WEIR_OFF,
+        .connect_timeout_ns = WEIR_OFF,
     };
     weir_server_config config = {
         .workers = self->accepting,
@@ -247,7 +247,7 @@ static void measure(local_run *self, const scale_settings *settings, scale_figur
 static void end_group(weir_group *group)
 {
     if (group != NULL)
-        weir_group_shutdown(group, 0, 10000);
+        weir_group_shutdown(group, 0, WEIR_SECONDS(10));
     weir_group_free(group);
 }
 

@@ -261,7 +261,7 @@ static void serve(const scale_settings *settings, clients *them, size_t wanted,
     figures->close_seconds = scale_now_s() - begin_s;
     weir_future_await(weir_server_closed(server));
     weir_server_release(server);
-    weir_group_shutdown(group, 0, 10000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(10));
     weir_group_free(group);
 }
 

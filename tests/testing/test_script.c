@@ -97,7 +97,7 @@ static void one_script_serves_one_loop(void **state)
     assert_int_equal(weir_group_new(&group, &config, NULL), 0);
     assert_string_equal(weir_loop_io_name(weir_group_loop_at(group, 0)), "script");
     assert_int_equal(weir_loop_descriptor(weir_group_loop_at(group, 0)), -1);
-    weir_group_shutdown(group, 0, 1000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(1));
     weir_group_free(group);
     assert_int_equal(source->open(source, sys, &counters, &io), 0);
 }
@@ -1057,7 +1057,7 @@ static void test_plays_the_kernel_from_another_thread(void **state)
     assert_memory_equal(got, sent, length);
     assert_int_equal(weir_script_end(own, 7), 0);
     WAIT_FOR(weir_script_is_closed(own, 7));
-    weir_group_shutdown(group, 0, 1000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(1));
     weir_group_free(group);
     weir_script_free(own);
 }

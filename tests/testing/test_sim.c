@@ -421,7 +421,7 @@ static void nobody_is_there(void **state)
     assert_int_equal(weir_sim_now_ns(sim), WEIR_SECONDS(30)); /* the client's own patience */
     weir_channel *channel;
     weir_client_config config = *client_config();
-    config.connect_timeout_ms = WEIR_OFF;
+    config.connect_timeout_ns = WEIR_OFF;
     assert_int_equal(weir_client_connect(&channel, &config, "10.0.0.77:80", NULL), -ETIMEDOUT);
     assert_int_equal(weir_sim_now_ns(sim), WEIR_SECONDS(70)); /* the network's */
     close_sim_without_server();
@@ -672,7 +672,8 @@ static void linger_0_resets(void **state)
     (void)state;
     open_connection(NULL);
     wait_for_far();
-    assert_int_equal(weir_channel_set_option(near.channel, WEIR_OPTION_CLOSE_LINGER_S, 0, NULL), 0);
+    assert_int_equal(weir_channel_set_option(near.channel, WEIR_OPTION_CLOSE_LINGER_NS, 0, NULL),
+                     0);
     weir_channel_close(near.channel, NULL);
     weir_sim_run(sim, WEIR_SECONDS(1));
     assert_int_equal(far.error, -ECONNRESET);
@@ -684,8 +685,9 @@ static void linger_waits_for_the_other_side(void **state)
     (void)state;
     open_connection(&(weir_sim_config){ .link.latency_ns = WEIR_MS(300) });
     wait_for_far();
-    assert_int_equal(weir_channel_set_option(near.channel, WEIR_OPTION_CLOSE_LINGER_S, 10, NULL),
-                     0);
+    assert_int_equal(
+        weir_channel_set_option(near.channel, WEIR_OPTION_CLOSE_LINGER_NS, WEIR_SECONDS(10), NULL),
+        0);
     int64_t start_ns = weir_sim_now_ns(sim);
     weir_channel_close(near.channel, NULL);
     weir_sim_run(sim, start_ns + WEIR_SECONDS(5));
@@ -1097,7 +1099,7 @@ static void a_forgotten_channel_is_closed_with_its_group(void **state)
     (void)state;
     open_connection(NULL);
     wait_for_far();
-    assert_int_equal(weir_group_shutdown(clients, 0, 1000), 0); /* at any time */
+    assert_int_equal(weir_group_shutdown(clients, 0, WEIR_SECONDS(1)), 0); /* at any time */
     weir_sim_run(sim, WEIR_SECONDS(1));
     assert_true(near.is_over && far.is_over);
     close_sim();

@@ -38,20 +38,21 @@ static const weir_tls_config agreed = { .alpn = alpn };
 static void *server(block *to)
 {
     to->context = pair_server_context(&agreed);
-    return PUT(to, (weir_tls){ .context = to->context, .handshake_ms = HANDSHAKE_MS });
+    return PUT(to,
+               (weir_tls){ .context = to->context, .handshake_timeout_ns = WEIR_MS(HANDSHAKE_MS) });
 }
 
 static void *client(block *to)
 {
     to->context = pair_client_context(&agreed);
-    weir_tls config = { .context = to->context, .handshake_ms = HANDSHAKE_MS };
+    weir_tls config = { .context = to->context, .handshake_timeout_ns = WEIR_MS(HANDSHAKE_MS) };
     config.host = put(to, "localhost", sizeof "localhost");
     return PUT(to, config);
 }
 
 static void *by_name(block *to)
 {
-    weir_tls_sni config = { .tls.handshake_ms = HANDSHAKE_MS, .max_hello = 8192 };
+    weir_tls_sni config = { .tls.handshake_timeout_ns = WEIR_MS(HANDSHAKE_MS), .max_hello = 8192 };
     to->context = pair_server_context(&agreed);
     weir_tls_host list = { put(to, "localhost", sizeof "localhost"), to->context };
     assert_int_equal(weir_tls_hosts_new(&to->hosts, PUT(to, list), 1, NULL, NULL), 0);

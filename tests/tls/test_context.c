@@ -108,7 +108,8 @@ static void what_makes_no_sense_is_told(void **state)
     expect_server(&(weir_tls_config){ OWN, .client_auth = 7 }, -EINVAL, "client_auth is 7");
     expect_server(&(weir_tls_config){ OWN, .client_auth = WEIR_TLS_CLIENT_AUTH_REQUIRED }, -EINVAL,
                   "whom to trust");
-    expect_server(&(weir_tls_config){ OWN, .session_s = -2 }, -EINVAL, "session_s");
+    expect_server(&(weir_tls_config){ OWN, .session_lifetime_ns = -2 }, -EINVAL,
+                  "session_lifetime_ns");
     expect_server(&(weir_tls_config){ OWN, .alpn = empty }, -EINVAL, "0 bytes");
     expect_server(&(weir_tls_config){ OWN, .alpn = long_name }, -EINVAL, "299 bytes");
     expect_server(&(weir_tls_config){ OWN, .ciphers = "no such cipher" }, -EINVAL, "cipher");
@@ -572,7 +573,7 @@ static void reloading_is_for_those_who_come(void **state)
     cert_make(&renewed, &(cert_config){ .name = "leaf", .alt = "DNS:localhost", .issuer = &ca });
     weir_tls_config config = { .certificate_file = cert_file("own.pem", leaf.pem),
                                .key_file = cert_file("own.key", leaf.key_pem),
-                               .session_s = WEIR_OFF };
+                               .session_lifetime_ns = WEIR_OFF };
     weir_tls_context *server, *client;
     assert_int_equal(weir_tls_context_new_server(&server, &config, NULL), 0);
     assert_int_equal(
@@ -586,8 +587,9 @@ static void reloading_is_for_those_who_come(void **state)
     assert_int_equal(weir_tls_context_reload(server, NULL, &error), WEIR_ETLS_KEY);
     cert_file("own.key", renewed.key_pem);
     assert_int_equal(weir_tls_context_reload(server, NULL, &error), 0);
-    assert_int_equal(weir_tls_context_reload(server, &(weir_tls_config){ .session_s = -5 }, NULL),
-                     -EINVAL);
+    assert_int_equal(
+        weir_tls_context_reload(server, &(weir_tls_config){ .session_lifetime_ns = -5 }, NULL),
+        -EINVAL);
     assert_int_equal(weir_tls_context_reload(NULL, NULL, NULL), -EINVAL);
     pair_begin(&behind);
     pair_shake(&behind);

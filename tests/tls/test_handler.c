@@ -102,7 +102,7 @@ static void a_close_is_told_and_answered(void **state)
 
 static void nobody_waits_for_ever(void **state)
 {
-    pair both = { .client.tls.close_ms = 300 };
+    pair both = { .client.tls.close_timeout_ns = WEIR_MS(300) };
     (void)state;
     pair_begin(&both);
     pair_shake(&both);
@@ -242,9 +242,10 @@ static void without_tls_nothing_goes_out(void **state)
     (void)state;
     expect_nothing_plain(&(weir_tls){ 0 }, -EINVAL);
     expect_nothing_plain(&(weir_tls){ .context = context }, -EINVAL);
-    expect_nothing_plain(&(weir_tls){ .context = context, .host = "a", .handshake_ms = -2 },
+    expect_nothing_plain(&(weir_tls){ .context = context, .host = "a", .handshake_timeout_ns = -2 },
                          -EINVAL);
-    expect_nothing_plain(&(weir_tls){ .context = context, .host = "a", .close_ms = -2 }, -EINVAL);
+    expect_nothing_plain(&(weir_tls){ .context = context, .host = "a", .close_timeout_ns = -2 },
+                         -EINVAL);
     expect_nothing_plain(&(weir_tls){ .context = context, .host = ".a" }, -EINVAL);
     weir_tls_context_release(context);
 }
@@ -605,7 +606,8 @@ static void shutdown_fails_while_a_close_waits(void **state)
 
 static void waiting_can_be_off(void **state)
 {
-    pair both = { .client.tls = { .close_ms = WEIR_OFF, .handshake_ms = WEIR_OFF } };
+    pair both = { .client.tls = { .close_timeout_ns = WEIR_OFF,
+                                  .handshake_timeout_ns = WEIR_OFF } };
     (void)state;
     pair_begin(&both);
     weir_embedded_advance(both.client.embedded, WEIR_SECONDS(3600));

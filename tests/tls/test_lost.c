@@ -297,7 +297,8 @@ static uint64_t bytes_in(const weir_channel *channel)
 static void lose_over(const backend *io, void (*go)(int fd), int code)
 {
     for (place where = ON_LOOP; where <= ALL_ELSEWHERE; where++) {
-        town self = { .tls.handshake_ms = WEIR_OFF, .linger_ms = 3600000 }; /* nothing ends it so */
+        town self = { .tls.handshake_timeout_ns = WEIR_OFF,
+                      .linger_ns = WEIR_SECONDS(3600) }; /* nothing ends it so */
         hello made;
         town_open_filled(&self, io, where, "127.0.0.1:0");
         hello_make(&made, "localhost");

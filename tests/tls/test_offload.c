@@ -375,7 +375,7 @@ static void the_loops_end_meanwhile(void **state)
         wait_for_passes(weir_group_at(self.town.clients, 0) != NULL
                             ? weir_group_at(self.town.clients, 0)
                             : weir_loop_executor(weir_channel_loop(self.client)));
-    assert_int_equal(weir_group_shutdown(self.town.loops, 0, 1000), 0);
+    assert_int_equal(weir_group_shutdown(self.town.loops, 0, WEIR_SECONDS(1)), 0);
     weir_future_wait(weir_group_terminated(self.town.loops), WEIR_MS(300));
     go_on(&self);
     end_waiting(&self);
@@ -390,7 +390,7 @@ static void loops_that_end_say_goodbye(void **state)
         weir_channel *client = town_call(&self, &by);
         town_say(client, 1000);
         WAIT_FOR(atomic_load(&by.heard) == 1000);
-        assert_int_equal(weir_group_shutdown(self.loops, 0, 1000), 0);
+        assert_int_equal(weir_group_shutdown(self.loops, 0, WEIR_SECONDS(1)), 0);
         WAIT_FOR(atomic_load(&by.inactives) == 1);
         /* It has ended, and is not cut; what the caller says to that may meet nobody. */
         assert_int_not_equal(atomic_load(&by.last_error), WEIR_ETLS_TRUNCATED);
@@ -404,7 +404,7 @@ static void executors_that_have_ended_are_done_without(void **state)
     town self;
     caller by;
     town_open(&self, *state, HANDSHAKE_ELSEWHERE, "127.0.0.1:0");
-    assert_int_equal(weir_group_shutdown(self.others, 0, 1000), 0);
+    assert_int_equal(weir_group_shutdown(self.others, 0, WEIR_SECONDS(1)), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(self.others)), 0);
     weir_channel *client = town_call(&self, &by);
     assert_int_equal(handshake_of(client), 0); /* the loop computes itself */
@@ -444,7 +444,7 @@ typedef struct reloader {
 static void *reload_on_and_on(void *arg)
 {
     reloader *self = arg;
-    const weir_tls_config wrong = { .session_s = -5 };
+    const weir_tls_config wrong = { .session_lifetime_ns = -5 };
     do {
         weir_tls_context **contexts = self->town->contexts;
         int codes[] = { weir_tls_context_reload(contexts[0], &self->other, NULL),

@@ -50,7 +50,7 @@ static void open_stage(stage *self, weir_tls_version version)
     self->by.tls = (weir_tls){ .context = self->town.contexts[1], .host = "localhost" };
     weir_virtual_clock_init(&self->clock, 0);
     assert_int_equal(weir_script_new(&self->script), 0);
-    weir_group_config config = { .loops = 1, .is_manual = true, .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .loops = 1, .is_manual = true, .watchdog_ns = WEIR_OFF };
     config.clock = &self->clock.clock;
     config.io_source = weir_script_source(self->script);
     assert_int_equal(weir_group_new(&self->group, &config, NULL), 0);

@@ -152,10 +152,10 @@ static weir_embedded *optional_begin(pair_end *end, notes *seen, bool half)
     return optional_open(end, seen);
 }
 
-static weir_embedded *optional_begin_how(pair_end *end, notes *seen, int handshake_ms,
+static weir_embedded *optional_begin_how(pair_end *end, notes *seen, int64_t handshake_timeout_ns,
                                          bool is_auto_read)
 {
-    *end = (pair_end){ .tls.handshake_ms = handshake_ms,
+    *end = (pair_end){ .tls.handshake_timeout_ns = handshake_timeout_ns,
                        .option = { WEIR_OPTION_AUTO_READ, is_auto_read },
                        .has_option = true };
     return optional_open(end, seen);
@@ -232,13 +232,15 @@ static void who_says_nothing_is_not_heard_of(void **state)
 static void who_says_nothing_has_his_time(void **state)
 {
     static const struct {
-        int handshake_ms, ends_ms;
-    } rows[] = { { 0, 10000 }, { 300, 300 }, { WEIR_OFF, 0 } };
+        int64_t handshake_timeout_ns;
+        int ends_ms;
+    } rows[] = { { 0, 10000 }, { WEIR_MS(300), 300 }, { WEIR_OFF, 0 } };
     (void)state;
     for (size_t i = 0; i < 3; i++) {
         notes seen = { 0 };
         pair_end end;
-        weir_embedded *embedded = optional_begin_how(&end, &seen, rows[i].handshake_ms, true);
+        weir_embedded *embedded = optional_begin_how(&end, &seen, rows[i].handshake_timeout_ns,
+                                                     true);
         int ms = rows[i].ends_ms > 0 ? rows[i].ends_ms : 1000000;
         weir_embedded_advance(embedded, WEIR_MS(ms - 1));
         weir_embedded_write_inbound_bytes(embedded, "", 0); /* is nothing, too */
@@ -260,7 +262,7 @@ static void what_is_left_of_the_time_is_for_the_handshake(void **state)
     for (int plain = 0; plain < 2; plain++) {
         notes seen = { 0 };
         pair_end end;
-        weir_embedded *embedded = optional_begin_how(&end, &seen, 1000, true);
+        weir_embedded *embedded = optional_begin_how(&end, &seen, WEIR_SECONDS(1), true);
         weir_embedded_advance(embedded, WEIR_MS(600));
         weir_embedded_write_inbound_bytes(embedded, plain ? "G" : "\x16", 1);
         weir_embedded_advance(embedded, WEIR_MS(399));

@@ -26,7 +26,7 @@ static int begin(void **state)
             weir_tls_context_new_server(&contexts[i],
                                         &(weir_tls_config){ .certificate_pem = certs[i].pem,
                                                             .key_pem = certs[i].key_pem,
-                                                            .session_s = WEIR_OFF },
+                                                            .session_lifetime_ns = WEIR_OFF },
                                         NULL),
             0);
         if (i < 3)
@@ -385,7 +385,7 @@ static void a_config_must_make_sense(void **state)
     expect_no_handler(&(weir_tls_sni){ 0 });
     expect_no_handler(&(weir_tls_sni){ .hosts = without, .choose = never_choose });
     expect_no_handler(&(weir_tls_sni){ .hosts = without, .max_hello = 65537 });
-    expect_no_handler(&(weir_tls_sni){ .hosts = without, .tls.handshake_ms = -2 });
+    expect_no_handler(&(weir_tls_sni){ .hosts = without, .tls.handshake_timeout_ns = -2 });
 }
 
 /* Somebody is asked. */
@@ -430,14 +430,16 @@ static void the_time_counts_from_the_begin(void **state)
     hello whole;
     (void)state;
     hello_make(&whole, "a.org");
-    duel *self = duel_begin(&(weir_tls_sni){ .hosts = without, .tls.handshake_ms = 1000 }, NULL);
+    duel *self = duel_begin(
+        &(weir_tls_sni){ .hosts = without, .tls.handshake_timeout_ns = WEIR_MS(1000) }, NULL);
     weir_embedded_write_inbound_bytes(self->server.embedded, whole.bytes, whole.length - 1);
     weir_embedded_advance(self->server.embedded, WEIR_MS(999));
     assert_int_equal(weir_embedded_check(self->server.embedded), 0);
     weir_embedded_advance(self->server.embedded, WEIR_MS(1));
     pair_expect_error(&self->server, -ETIMEDOUT);
     duel_end(self);
-    self = duel_begin(&(weir_tls_sni){ .hosts = without, .tls.handshake_ms = 1000 }, NULL);
+    self = duel_begin(
+        &(weir_tls_sni){ .hosts = without, .tls.handshake_timeout_ns = WEIR_MS(1000) }, NULL);
     weir_embedded_advance(self->server.embedded, WEIR_MS(600));
     weir_embedded_write_inbound_bytes(self->server.embedded, whole.bytes, whole.length);
     weir_embedded_advance(self->server.embedded, WEIR_MS(399));

@@ -80,7 +80,7 @@ static void they_can_be_off_on_either_side(void **state)
     (void)state;
     for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
         for (int side = 0; side < 2; side++) {
-            weir_tls_config off = { .max_version = version, .session_s = WEIR_OFF };
+            weir_tls_config off = { .max_version = version, .session_lifetime_ns = WEIR_OFF };
             weir_tls_config on = { .max_version = version };
             weir_tls_context *server = pair_server_context(side == 0 ? &off : &on);
             weir_tls_context *client = pair_client_context(side == 1 ? &off : &on);
@@ -227,7 +227,7 @@ static void another_port_does_not_know_them(void **state)
 static bool resumes_at(int64_t when_s, weir_tls_context *context, int version, const char *name,
                        SSL_SESSION **session)
 {
-    pair_end server = { .tls = { .context = context, .handshake_ms = WEIR_OFF } };
+    pair_end server = { .tls = { .context = context, .handshake_timeout_ns = WEIR_OFF } };
     weir_embedded_config config = { .init = pair_init, .arg = &server };
     static raw client;
     assert_int_equal(weir_embedded_new(&server.embedded, &config, NULL), 0);
@@ -377,20 +377,23 @@ static void expect_life_of_100(const weir_tls_config *servers, const weir_tls_co
 static void a_server_counts_from_the_whole_handshake(void **state)
 {
     (void)state;
-    expect_life_of_100(&(weir_tls_config){ .session_s = 100 }, &(weir_tls_config){ 0 });
+    expect_life_of_100(&(weir_tls_config){ .session_lifetime_ns = WEIR_SECONDS(100) },
+                       &(weir_tls_config){ 0 });
 }
 
 static void a_client_counts_from_the_whole_handshake(void **state)
 {
     (void)state;
-    expect_life_of_100(&(weir_tls_config){ 0 }, &(weir_tls_config){ .session_s = 100 });
+    expect_life_of_100(&(weir_tls_config){ 0 },
+                       &(weir_tls_config){ .session_lifetime_ns = WEIR_SECONDS(100) });
 }
 
 /* A ticket that comes late is not younger for that. */
 static void a_late_ticket_counts_from_the_handshake(void **state)
 {
     weir_tls_context *server = pair_server_context(NULL);
-    weir_tls_context *client = pair_client_context(&(weir_tls_config){ .session_s = 100 });
+    weir_tls_context *client =
+        pair_client_context(&(weir_tls_config){ .session_lifetime_ns = WEIR_SECONDS(100) });
     (void)state;
     for (int late = 0; late < 2; late++) {
         pair both = { .server.tls.context = server, .client.tls.context = client };
@@ -413,7 +416,8 @@ static void clients_are_told_what_is_left(void **state)
     static const int versions[] = { TLS1_2_VERSION, TLS1_3_VERSION };
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        weir_tls_context *server = pair_server_context(&(weir_tls_config){ .session_s = 100 });
+        weir_tls_context *server =
+            pair_server_context(&(weir_tls_config){ .session_lifetime_ns = WEIR_SECONDS(100) });
         SSL_SESSION *session = NULL;
         assert_false(resumes_at(0, server, versions[i], NULL, &session));
         assert_int_equal(SSL_SESSION_get_ticket_lifetime_hint(session), 100);
@@ -583,7 +587,7 @@ static void keys_that_nobody_needs_are_wiped(void **state)
     weir_tls_config own = { .certificate_pem = leaf.pem, .key_pem = leaf.key_pem }, off = own;
     weir_tls_context *server = pair_server_context(NULL), *client = pair_client_context(NULL);
     (void)state;
-    off.session_s = WEIR_OFF;
+    off.session_lifetime_ns = WEIR_OFF;
     assert_false(connect_them(server, client));
     weir_tls_ticket_key key = server->tickets.keys[0];
     assert_int_equal(weir_tls_context_reload(server, &own, NULL), 0);
@@ -599,8 +603,8 @@ static void keys_change_with_the_loops_time(void **state)
 {
     (void)state;
     for (weir_tls_version version = WEIR_TLS_1_2; version <= WEIR_TLS_1_3; version++) {
-        weir_tls_context *server =
-            pair_server_context(&(weir_tls_config){ .session_s = 1000, .max_version = version });
+        weir_tls_context *server = pair_server_context(&(weir_tls_config){
+            .session_lifetime_ns = WEIR_SECONDS(1000), .max_version = version });
         weir_tls_context *busy = pair_client_context(NULL), *late = pair_client_context(NULL);
         unsigned char first[16];
         assert_false(connect_at(server, busy, 1));

@@ -106,10 +106,10 @@ static void run(server *self)
 
 static void begin(server *self, const kind *how, const char *said)
 {
-    weir_group_config executors = { .count = 1, .is_manual = true, .watchdog_ms = WEIR_OFF };
+    weir_group_config executors = { .count = 1, .is_manual = true, .watchdog_ns = WEIR_OFF };
     weir_embedded_config config = { .init = add_all, .arg = self };
     *self = (server){ .kind = how, .tls.context = pair_server_context(NULL) };
-    self->tls.close_ms = self->sni.tls.close_ms = WEIR_OFF;
+    self->tls.close_timeout_ns = self->sni.tls.close_timeout_ns = WEIR_OFF;
     assert_int_equal(weir_tls_hosts_new(&self->sni.hosts, NULL, 0, self->tls.context, NULL), 0);
     assert_int_equal(weir_group_new_executors(&self->group, &executors, NULL), 0);
     assert_int_equal(weir_embedded_new(&self->embedded, &config, NULL), 0);

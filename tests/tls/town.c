@@ -64,8 +64,8 @@ static int add_layers(const town *self, weir_channel *channel, const weir_tls *t
 int town_init_child(weir_channel *channel, void *arg)
 {
     town *self = arg;
-    if (self->linger_ms > 0)
-        weir_channel_set_option(channel, WEIR_OPTION_LINGER_MS, self->linger_ms, NULL);
+    if (self->linger_ns > 0)
+        weir_channel_set_option(channel, WEIR_OPTION_LINGER_NS, self->linger_ns, NULL);
     int code = self->sni != NULL ? weir_pipeline_add_last(weir_channel_pipeline(channel), "tls",
                                                           &weir_tls_sni_handler, self->sni)
                                  : add_layers(self, channel, &self->tls);

@@ -25,7 +25,7 @@ typedef struct town {
     place place;
     weir_tls_sni *sni; /* how the server finds its context; NULL: it has it in `tls` */
     bool is_double;    /* TLS in TLS, on both sides */
-    int64_t linger_ms; /* of accepted connections; 0: as always */
+    int64_t linger_ns; /* of accepted connections; 0: as always */
     char address[64];
     atomic_int actives, inactives, errors, last_error, sessions;
     _Atomic(weir_channel *) accepted; /* the last one, with a reference */

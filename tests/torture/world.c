@@ -122,7 +122,7 @@ static void each_group(world *self, group_fn fn)
 static void shut_group_down(world *self, weir_group *group)
 {
     (void)self;
-    weir_group_shutdown(group, 0, 1000);
+    weir_group_shutdown(group, 0, WEIR_SECONDS(1));
 }
 
 static void wait_for_end(world *self, weir_group *group)
@@ -221,7 +221,7 @@ void end_server(world *self, weir_server *server)
 {
     if (server == NULL)
         return;
-    weir_server_drain(server, 1000, NULL);
+    weir_server_drain(server, WEIR_SECONDS(1), NULL);
     wait_for(self, weir_server_closed(server));
     weir_server_release(server);
 }

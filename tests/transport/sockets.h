@@ -50,7 +50,7 @@ static inline int begin_case(void **state)
     harness_remember_what_lives(state);
     weir_group_config config = { .loops = current->io == WEIR_IO_BLOCKING ? 0 : 2 };
     config.io = current->io;
-    config.watchdog_ms = WEIR_OFF;
+    config.watchdog_ns = WEIR_OFF;
     return weir_group_new(&group, &config, NULL);
 }
 
@@ -513,14 +513,21 @@ static inline int peer_connect(const weir_address *address)
     return fd;
 }
 
-static inline int peer_listen(weir_address *address, int backlog)
+/* Refuses connections for as long as it is open, and no other program gets the port. */
+static inline int peer_bind(weir_address *address)
 {
     size_t length;
     const struct sockaddr *name = weir_address_sockaddr(address, &length);
     int fd = peer_socket(address);
     assert_int_equal(bind(fd, name, (socklen_t)length), 0);
-    assert_int_equal(listen(fd, backlog), 0);
     *address = name_of_fd(fd);
+    return fd;
+}
+
+static inline int peer_listen(weir_address *address, int backlog)
+{
+    int fd = peer_bind(address);
+    assert_int_equal(listen(fd, backlog), 0);
     return fd;
 }
 

@@ -224,11 +224,11 @@ static void s104_refused_fails_the_promise_and_closes(void **state)
     for (int stream = 0; stream < STREAMS; stream++) {
         record seen = { 0 };
         weir_address address = any_address(stream);
-        int listener = peer_listen(&address, 1);
-        close(listener); /* a path stays, with nobody behind it */
+        int refusing = peer_bind(&address);
         weir_channel *channel = new_client(&address, &seen);
         assert_int_equal(connect_to(channel, &address), -ECONNREFUSED);
         expect_failed(channel, &seen);
+        close(refusing);
         forget_path(&address);
     }
 }
@@ -238,13 +238,14 @@ static void refused_without_a_promise_closes_as_well(void **state)
     (void)state;
     record seen = { 0 };
     weir_address address = any_port();
-    close(peer_listen(&address, 1));
+    int refusing = peer_bind(&address);
     weir_channel *channel = new_client(&address, &seen);
     weir_promise *write = promise_of(channel);
     weir_channel_write_and_flush(channel, text_msg("never"), write);
     weir_channel_connect(channel, &address, NULL, NULL);
     assert_int_equal(outcome(write), WEIR_ECLOSED);
     expect_failed(channel, &seen);
+    close(refusing);
 }
 
 static void a_path_that_is_not_there_is_not_found(void **state)
@@ -329,7 +330,7 @@ static void it_gives_up_in_time(void **state)
     record seen = { 0 };
     full_listener full = open_full_listener();
     weir_channel *channel = new_client(&full.address, &seen);
-    set_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_MS, 30);
+    set_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_NS, WEIR_MS(30));
     assert_int_equal(connect_to(channel, &full.address), -ETIMEDOUT);
     expect_failed(channel, &seen);
     close_full_listener(&full);
@@ -341,7 +342,7 @@ static void without_a_timeout_it_waits(void **state)
     record seen = { 0 };
     full_listener full = open_full_listener();
     weir_channel *channel = new_client(&full.address, &seen);
-    set_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_MS, 0);
+    set_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_NS, 0);
     weir_promise *promise = promise_of(channel);
     weir_channel_connect(channel, &full.address, NULL, promise);
     settle_calls(channel);
@@ -473,7 +474,7 @@ static void moved_while_it_goes_on_and_fails(void **state)
         full_listener full = open_full_listener();
         weir_channel *channel = new_client(&full.address, has_handler ? &seen : NULL);
         weir_promise *promise = promise_of(channel), *moved;
-        set_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_MS, 50);
+        set_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_NS, WEIR_MS(50));
         weir_channel_connect(channel, &full.address, NULL, promise);
         move_it(channel, &moved);
         weir_channel_release(channel);

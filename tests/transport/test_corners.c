@@ -27,7 +27,7 @@ static void registration_with_a_group_that_is_freed_meanwhile(void **state)
     block(&stop, old);
     weir_promise *promise = promise_of(channel);
     weir_group_register(workers, channel, promise);
-    weir_group_shutdown(workers, 0, 1000);
+    weir_group_shutdown(workers, 0, WEIR_SECONDS(1));
     weir_group_free(workers);
     unblock(&stop);
     assert_int_equal(outcome(promise), WEIR_ESHUTDOWN);
@@ -487,7 +487,7 @@ static void who_does_not_read_the_answers_is_not_waited_for(void **state)
     record seen = { 0 };
     int peer;
     weir_channel *channel = half_pair(TCP, &seen, &peer);
-    set_option(channel, WEIR_OPTION_LINGER_MS, 50);
+    set_option(channel, WEIR_OPTION_LINGER_NS, WEIR_MS(50));
     assert_int_equal(register_it(channel), 0);
     weir_promise *promise = promise_of(channel);
     weir_channel_write_and_flush(channel, pattern_msg(0, 8 << 20), promise);

@@ -388,7 +388,7 @@ static int send_in_crowd(void *arg)
 static void open_crowd(crowd *self)
 {
     weir_group_config config = { .loops = 1, .io = current->io, .ring_entries = self->entries };
-    config.watchdog_ms = WEIR_OFF;
+    config.watchdog_ns = WEIR_OFF;
     assert_int_equal(weir_group_new(&self->group, &config, NULL), 0);
     for (int i = 0; i < CROWD; i++) {
         self->channels[i] = half_pair(TCP, &self->seen[i], &self->peers[i]);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Closing that waits for the peer: the option close_linger_s. */
+/* Closing that waits for the peer: the option close_linger_ns. */
 #include "transport/sockets.h"
 
 #include <weir/fault.h>
 #include <weir/relay.h>
 #include <weir/resolver.h>
 
-#define FOR_EVER_S 300 /* longer than any of these may take */
+#define FOR_EVER_NS WEIR_SECONDS(300) /* longer than any of these may take */
 
 /* Nobody takes these. */
 static weir_msg *too_much(void)
@@ -25,10 +25,10 @@ static void fill_up(weir_channel *channel)
     settle_calls(channel);
 }
 
-static weir_channel *full_channel(record *seen, int seconds, int *peer)
+static weir_channel *full_channel(record *seen, int64_t linger_ns, int *peer)
 {
     weir_channel *channel = pair_with(TCP, seen, peer);
-    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, seconds);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, linger_ns);
     fill_up(channel);
     return channel;
 }
@@ -75,7 +75,7 @@ static void closing_one_channel_does_not_stop_the_others(void **state)
     (void)state;
     record lost = { 0 }, seen = { .is_echo = true };
     int lazy, peer;
-    weir_channel *slow = full_channel(&lost, FOR_EVER_S, &lazy);
+    weir_channel *slow = full_channel(&lost, FOR_EVER_NS, &lazy);
     weir_channel *quick = half_pair(TCP, &seen, &peer);
     weir_channel_register(quick, executor_of(slow), NULL);
     weir_channel_close(slow, NULL);
@@ -96,7 +96,7 @@ static void it_is_closed_when_the_peer_has_everything(void **state)
     (void)state;
     record seen = { 0 };
     int peer;
-    weir_channel *channel = full_channel(&seen, FOR_EVER_S, &peer);
+    weir_channel *channel = full_channel(&seen, FOR_EVER_NS, &peer);
     weir_promise *promise = promise_of(channel), *late = promise_of(channel);
     weir_promise *again = promise_of(channel);
     weir_channel_close(channel, promise);
@@ -129,7 +129,7 @@ static void it_waits_when_the_peer_has_ended_too(void **state)
         int peer;
         weir_channel *channel = pair_with(TCP, &seen, &peer);
         set_option(channel, WEIR_OPTION_ALLOW_HALF_CLOSURE, 1);
-        set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+        set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, FOR_EVER_NS);
         settle_calls(channel);
         if (i == 0) {
             shutdown(peer, SHUT_WR);
@@ -155,7 +155,7 @@ static void without_bytes_it_takes_no_time(void **state)
     (void)state;
     int peer;
     weir_channel *channel = pair_with(TCP, NULL, &peer);
-    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, FOR_EVER_NS);
     assert_int_equal(close_it(channel), 0);
     peer_expect_eof(peer);
     release_when_closed(channel);
@@ -168,8 +168,8 @@ static void with_zero_it_resets_at_once(void **state)
     int peer;
     char byte;
     weir_channel *channel = pair_with(TCP, NULL, &peer);
-    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
-    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, 0);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, FOR_EVER_NS);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, 0);
     assert_int_equal(close_it(channel), 0);
     assert_int_equal(recv(peer, &byte, 1, 0), -1);
     assert_int_equal(errno, ECONNRESET);
@@ -182,7 +182,7 @@ static void unix_sockets_have_nothing_to_wait_for(void **state)
     (void)state;
     int peer;
     weir_channel *channel = pair_with(UNIX, NULL, &peer);
-    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, FOR_EVER_NS);
     fill_up(channel);
     assert_int_equal(close_it(channel), 0);
     assert_true(peer_receive_to_eof(peer) > 0);
@@ -194,8 +194,8 @@ static void it_can_be_taken_back(void **state)
 {
     (void)state;
     int peer;
-    weir_channel *channel = full_channel(NULL, FOR_EVER_S, &peer);
-    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, -1);
+    weir_channel *channel = full_channel(NULL, FOR_EVER_NS, &peer);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, -1);
     assert_int_equal(close_it(channel), 0); /* and the kernel goes on by itself */
     release_when_closed(channel);
     close(peer);
@@ -206,7 +206,7 @@ static void reset_ends_a_close_that_waits(void **state)
     (void)state;
     record seen = { 0 };
     int peer;
-    weir_channel *channel = full_channel(&seen, FOR_EVER_S, &peer);
+    weir_channel *channel = full_channel(&seen, FOR_EVER_NS, &peer);
     weir_promise *promise = close_lingering(channel);
     weir_channel_reset(channel);
     assert_int_equal(outcome(promise), 0);
@@ -228,7 +228,7 @@ static void reset_right_after_close_does_not_wait(void **state)
 {
     (void)state;
     int peer;
-    weir_channel *channel = full_channel(NULL, FOR_EVER_S, &peer);
+    weir_channel *channel = full_channel(NULL, FOR_EVER_NS, &peer);
     call_on(executor_of(channel), close_and_reset, channel);
     peer_expect_reset(peer);
     release_when_closed(channel);
@@ -281,10 +281,10 @@ static void children_linger_as_their_listener(void **state)
         server *self = calloc(1, sizeof *self);
         new_server(self, TCP);
         if (i == 0)
-            set_option(self->listener, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+            set_option(self->listener, WEIR_OPTION_CLOSE_LINGER_NS, FOR_EVER_NS);
         else
             assert_int_equal(weir_channel_set_child_option(
-                                 self->listener, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S, NULL),
+                                 self->listener, WEIR_OPTION_CLOSE_LINGER_NS, FOR_EVER_NS, NULL),
                              0);
         start_server(self);
         int peer = peer_connect(&self->address);
@@ -304,7 +304,7 @@ static int full_descriptor(int *peer)
 {
     int fds[2];
     static char bytes[65536];
-    struct linger linger = { .l_onoff = 1, .l_linger = FOR_EVER_S };
+    struct linger linger = { .l_onoff = 1, .l_linger = (int)(FOR_EVER_NS / WEIR_SECONDS(1)) };
     peer_pair(TCP, fds);
     assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
     while (send(fds[0], bytes, sizeof bytes, MSG_DONTWAIT) > 0)
@@ -389,7 +389,7 @@ static void each_has_its_own_time(void **state)
     for (int i = 0; i < MANY; i++) {
         channels[i] = adopt(WEIR_SOCKET_STREAM, full_descriptor(&peers[i]));
         if (i % 2 == 0)
-            set_option(channels[i], WEIR_OPTION_CLOSE_LINGER_S, 1);
+            set_option(channels[i], WEIR_OPTION_CLOSE_LINGER_NS, WEIR_SECONDS(1));
         assert_int_equal(register_it(channels[i]), 0);
     }
     int64_t begin_ms = now_ms();
@@ -415,7 +415,7 @@ static void names_are_looked_up_meanwhile(void **state)
 {
     (void)state;
     int peer;
-    weir_channel *channel = full_channel(NULL, FOR_EVER_S, &peer);
+    weir_channel *channel = full_channel(NULL, FOR_EVER_NS, &peer);
     weir_channel_close(channel, NULL);
     assert_lingers(channel, TCP_FIN_WAIT1);
     weir_promise *promise = weir_promise_new(NULL);
@@ -433,7 +433,7 @@ static void without_an_answer_nobody_waits(void **state)
     static const char *calls[] = { "getsockopt", "shutdown" };
     for (size_t i = 0; i < COUNT_OF(calls); i++) {
         int peer;
-        weir_channel *channel = full_channel(NULL, FOR_EVER_S, &peer);
+        weir_channel *channel = full_channel(NULL, FOR_EVER_NS, &peer);
         harness_fail_nth(calls[i], 1, -EIO);
         assert_int_equal(close_it(channel), 0);
         assert_int_equal(harness_fail_end(), 1);
@@ -454,7 +454,7 @@ static int no_memory(void *arg, const char *call, size_t *length)
 static void the_option_needs_memory_and_closing_does_not(void **state)
 {
     (void)state;
-    int64_t seconds;
+    int64_t linger_ns;
     int peer, fd = full_descriptor(&peer);
     weir_channel *channel;
     harness_fail_nth("alloc", 2, -ENOMEM); /* the first is the channel itself */
@@ -468,13 +468,14 @@ static void the_option_needs_memory_and_closing_does_not(void **state)
     channel = half_pair(TCP, NULL, &other);
     for (unsigned nth = 1; nth <= 2; nth++) {
         harness_fail_nth("alloc", nth, -ENOMEM);
-        assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, 1, NULL),
-                         -ENOMEM);
+        assert_int_equal(
+            weir_channel_set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, WEIR_SECONDS(1), NULL),
+            -ENOMEM);
         harness_fail_end();
     }
-    assert_int_equal(weir_channel_get_option(channel, WEIR_OPTION_CLOSE_LINGER_S, &seconds), 0);
-    assert_int_equal(seconds, -1);
-    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    assert_int_equal(weir_channel_get_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, &linger_ns), 0);
+    assert_int_equal(linger_ns, WEIR_OFF);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, FOR_EVER_NS);
     assert_int_equal(register_it(channel), 0);
     fill_up(channel);
     weir_future *closed = weir_channel_closed(channel);
@@ -495,10 +496,10 @@ static void a_group_that_ends_does_not_wait(void **state)
     weir_channel *channels[2];
     int peers[2];
     for (int i = 0; i < 2; i++)
-        channels[i] = full_channel(&seen[i], FOR_EVER_S, &peers[i]);
+        channels[i] = full_channel(&seen[i], FOR_EVER_NS, &peers[i]);
     weir_channel_close(channels[0], NULL);
     assert_lingers(channels[0], TCP_FIN_WAIT1);
-    weir_group_shutdown(group, 0, PATIENCE_MS);
+    weir_group_shutdown(group, 0, WEIR_MS(PATIENCE_MS));
     weir_group_free(group);
     group = NULL;
     for (int i = 0; i < 2; i++) {
@@ -534,7 +535,7 @@ static void no_step_waits(void **state)
             assert_true(peer_receive_to_eof(peer) > 0);
         }
     }
-    assert_in_range(longest_ms, 0, FOR_EVER_S * 1000 / 20);
+    assert_in_range(longest_ms, 0, FOR_EVER_NS / WEIR_MS(1) / 20);
     weir_channel_release(channel);
     end_group(manual);
     close(peer);
@@ -570,7 +571,7 @@ static void who_is_turned_away_is_not_waited_for(void **state)
     (void)state;
     server *self = calloc(1, sizeof *self);
     new_server(self, TCP);
-    set_option(self->listener, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    set_option(self->listener, WEIR_OPTION_CLOSE_LINGER_NS, FOR_EVER_NS);
     start_server(self);
     harness_log_begin(WEIR_LOG_OFF);
     for (size_t i = 0; i < COUNT_OF(troubles); i++) {

@@ -579,11 +579,11 @@ static void moved_while_they_come(void **state)
 static void children_of_a_group_that_has_ended_are_closed(void **state)
 {
     (void)state;
-    weir_group *other = new_loops(&(weir_group_config){ .loops = 1, .watchdog_ms = WEIR_OFF });
+    weir_group *other = new_loops(&(weir_group_config){ .loops = 1, .watchdog_ns = WEIR_OFF });
     weir_group *own = group;
     server *self = open_server(TCP);
     settle(weir_group_at(other, 0));
-    assert_int_equal(weir_group_shutdown(other, 0, 10000), 0);
+    assert_int_equal(weir_group_shutdown(other, 0, WEIR_SECONDS(10)), 0);
     assert_int_equal(weir_future_await(weir_group_terminated(other)), 0);
     group = other; /* where children are put */
     settle_calls(self->listener);

@@ -652,7 +652,7 @@ static void children_have_the_options_of_the_listener_for_them(void **state)
     server other = { .children = s.loops.second };
     other.listener = new_local(true);
     weir_channel_set_child_option(other.listener, WEIR_OPTION_PAUSE_WHEN_UNWRITABLE, 0, NULL);
-    weir_channel_set_child_option(other.listener, WEIR_OPTION_LINGER_MS, 7, NULL);
+    weir_channel_set_child_option(other.listener, WEIR_OPTION_LINGER_NS, WEIR_MS(7), NULL);
     weir_pipeline_add_last(weir_channel_pipeline(other.listener), "acceptor", &acceptor, &other);
     weir_channel_register(other.listener, s.loops.first, NULL);
     weir_address name = name_of("local:options");
@@ -664,8 +664,8 @@ static void children_have_the_options_of_the_listener_for_them(void **state)
     assert_int_equal(
         weir_channel_get_option(other.child, WEIR_OPTION_PAUSE_WHEN_UNWRITABLE, &value), 0);
     assert_int_equal(value, 0);
-    assert_int_equal(weir_channel_get_option(other.child, WEIR_OPTION_LINGER_MS, &value), 0);
-    assert_int_equal(value, 7);
+    assert_int_equal(weir_channel_get_option(other.child, WEIR_OPTION_LINGER_NS, &value), 0);
+    assert_int_equal(value, WEIR_MS(7));
     server_end(&other);
     client_end(client);
     close_scene(&s);
@@ -806,7 +806,7 @@ static void a_connect_that_takes_too_long_fails(void **state)
     crowd *c = open_crowd(2);
     weir_channel *one_more = new_local(false);
     ear more;
-    set_option(one_more, WEIR_OPTION_CONNECT_TIMEOUT_MS, 0);
+    set_option(one_more, WEIR_OPTION_CONNECT_TIMEOUT_NS, 0);
     weir_channel_register(one_more, c->loops.first, NULL);
     connect_to(one_more, "local:crowd", &more, NULL);
     run_pair(&c->loops);

@@ -48,7 +48,7 @@ static void open_listener(attempt *self, const weir_address *name)
     if (self->listener == NULL)
         return;
     weir_pipeline_add_last(weir_channel_pipeline(self->listener), NULL, &acceptor, &self->server);
-    weir_channel_set_child_option(self->listener, WEIR_OPTION_LINGER_MS, 1, NULL);
+    weir_channel_set_child_option(self->listener, WEIR_OPTION_LINGER_NS, WEIR_MS(1), NULL);
     weir_channel_register(self->listener, self->loops.first, NULL);
     weir_promise *promise = hope_for(&self->hopes[BIND], self->listener);
     weir_channel_bind(self->listener, name, promise);
@@ -141,8 +141,8 @@ static void who_cannot_be_accepted_is_refused(void **state)
     open_pair(&loops);
     side.listener = new_local(true);
     weir_pipeline_add_last(weir_channel_pipeline(side.listener), "acceptor", &acceptor, &side);
-    assert_int_equal(weir_channel_set_child_option(side.listener, WEIR_OPTION_LINGER_MS, 1, NULL),
-                     0);
+    assert_int_equal(
+        weir_channel_set_child_option(side.listener, WEIR_OPTION_LINGER_NS, WEIR_MS(1), NULL), 0);
     weir_channel_register(side.listener, loops.first, NULL);
     weir_address name = name_of("local:poor");
     weir_channel_bind(side.listener, &name, NULL);

@@ -16,7 +16,7 @@ static void begin_fault(weir_fault_fn fn)
 {
     end_group(group);
     weir_fault_set(fn, NULL);
-    group = new_loops(&(weir_group_config){ .loops = 2, .watchdog_ms = WEIR_OFF });
+    group = new_loops(&(weir_group_config){ .loops = 2, .watchdog_ns = WEIR_OFF });
 }
 
 static void end_fault(void)
@@ -1268,7 +1268,7 @@ static void the_group_ends_meanwhile(void **state)
         assert_int_equal(end_of(&self.there), WEIR_ECLOSED);
         assert_int_equal(end_of(&self.back), WEIR_ECLOSED);
         end_proxy(&self);
-        group = new_loops(&(weir_group_config){ .loops = 2, .watchdog_ms = WEIR_OFF });
+        group = new_loops(&(weir_group_config){ .loops = 2, .watchdog_ns = WEIR_OFF });
     }
 }
 

@@ -4,7 +4,7 @@
 
 #include <weir/fault.h>
 
-#define FOR_EVER_S 300 /* longer than any of these may take */
+#define FOR_EVER_NS WEIR_SECONDS(300) /* longer than any of these may take */
 #define PENDING_BYTES (8 * MIB)
 
 /* Connections ------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ static void reset_ends_a_close_that_follows_eof(void **state)
     (void)state;
     connection self = { .stream = TCP, .is_full = true };
     open_active(&self);
-    set_option(self.channel, WEIR_OPTION_LINGER_MS, 86400000);
+    set_option(self.channel, WEIR_OPTION_LINGER_NS, WEIR_SECONDS(86400));
     shutdown(self.peer, SHUT_WR);
     WAIT_FOR(weir_channel_is_input_closed(self.channel));
     weir_channel_reset(self.channel);
@@ -283,7 +283,7 @@ static void reset_fails_a_connect(void **state)
     int listener = peer_listen(&address, 0), filler = peer_connect(&address);
     weir_channel *channel = new_channel(WEIR_SOCKET_STREAM, &address);
     add_record(channel, &seen);
-    set_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_MS, 0);
+    set_option(channel, WEIR_OPTION_CONNECT_TIMEOUT_NS, 0);
     assert_int_equal(register_it(channel), 0);
     weir_promise *promise = promise_of(channel);
     weir_channel_connect(channel, &address, NULL, promise);
@@ -338,7 +338,7 @@ static void reset_ends_a_finish(void **state)
         connection self = { .stream = TCP, .is_full = is_full };
         open_active(&self);
         weir_promise *finished = promise_of(self.channel);
-        set_option(self.channel, WEIR_OPTION_LINGER_MS, 86400000);
+        set_option(self.channel, WEIR_OPTION_LINGER_NS, WEIR_SECONDS(86400));
         weir_channel_finish(self.channel, finished);
         settle_calls(self.channel);
         if (!is_full)
@@ -354,7 +354,7 @@ static void reset_ends_a_finish(void **state)
     }
 }
 
-/* close_linger_s ---------------------------------------------------------------------------------
+/* close_linger_ns ---------------------------------------------------------------------------------
  */
 
 static void reset_does_not_wait_for_the_peer(void **state)
@@ -362,7 +362,7 @@ static void reset_does_not_wait_for_the_peer(void **state)
     (void)state;
     connection self = { .stream = TCP, .is_full = true };
     open_active(&self);
-    set_option(self.channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    set_option(self.channel, WEIR_OPTION_CLOSE_LINGER_NS, FOR_EVER_NS);
     settle_calls(self.channel);
     weir_channel_reset(self.channel);
     expect_reset(&self);
@@ -374,7 +374,7 @@ static void reset_ends_a_close_that_waits_for_the_peer(void **state)
     connection self = { .stream = TCP, .is_full = true };
     open_active(&self);
     weir_promise *closed = promise_of(self.channel);
-    set_option(self.channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    set_option(self.channel, WEIR_OPTION_CLOSE_LINGER_NS, FOR_EVER_NS);
     weir_channel_close(self.channel, closed);
     assert_int_equal(write_outcome(&self), WEIR_ECLOSED);
     WAIT_FOR(weir_channel_get_state(self.channel) == WEIR_CHANNEL_CLOSING);

@@ -160,7 +160,7 @@ static void a_channel_is_told_that_its_loop_has_no_ring(void **state)
     if (current->io != WEIR_IO_URING)
         skip();
     weir_group *many = NULL;
-    weir_group_config config = { .io = WEIR_IO_URING, .loops = LOOPS, .watchdog_ms = WEIR_OFF };
+    weir_group_config config = { .io = WEIR_IO_URING, .loops = LOOPS, .watchdog_ns = WEIR_OFF };
     weir_channel *channels[LOOPS];
     record seen[LOOPS] = { 0 };
     int peers[LOOPS];

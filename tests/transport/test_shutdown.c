@@ -76,7 +76,7 @@ static void assert_closed_once(citizen *self, int kind)
 static void end_loops(void)
 {
     int limit_ms = (int)(2 * harness_wait_limit_ns / WEIR_MS(1));
-    assert_int_equal(weir_group_shutdown(group, 0, limit_ms), 0);
+    assert_int_equal(weir_group_shutdown(group, 0, WEIR_MS(limit_ms)), 0);
     WAIT_FOR(weir_future_is_done(weir_group_terminated(group)));
     weir_group_free(group);
     group = NULL;

@@ -37,7 +37,7 @@ static const option_case cases[] = {
     { WEIR_OPTION_REUSE_PORT, EXACTLY(1), INET, true, SOL_SOCKET, SO_REUSEPORT, 0 },
     { WEIR_OPTION_PRIORITY, EXACTLY(5), ALL, true, SOL_SOCKET, SO_PRIORITY, 0 },
     { WEIR_OPTION_MARK, EXACTLY(7), ALL, true, SOL_SOCKET, SO_MARK, true },
-    { WEIR_OPTION_BUSY_POLL_US, EXACTLY(50), ALL, true, SOL_SOCKET, SO_BUSY_POLL, true },
+    { WEIR_OPTION_BUSY_POLL_NS, EXACTLY(WEIR_US(50)), ALL, true, SOL_SOCKET, SO_BUSY_POLL, true },
     { WEIR_OPTION_INCOMING_CPU, EXACTLY(0), INET, false, SOL_SOCKET, SO_INCOMING_CPU, 0 },
     { WEIR_OPTION_BIND_INTERFACE, EXACTLY(1), INET, true, SOL_SOCKET, SO_BINDTOIFINDEX, true },
     { WEIR_OPTION_TOS, EXACTLY(16), INET, true, IPPROTO_IP, IP_TOS, 0 },
@@ -52,10 +52,13 @@ static const option_case cases[] = {
     { WEIR_OPTION_CORK, EXACTLY(1), INET, true, IPPROTO_TCP, TCP_CORK, 0 },
     { WEIR_OPTION_QUICK_ACK, 0, 0, 1, INET, false, IPPROTO_TCP, TCP_QUICKACK, 0 },
     { WEIR_OPTION_KEEP_ALIVE, EXACTLY(1), INET, true, SOL_SOCKET, SO_KEEPALIVE, 0 },
-    { WEIR_OPTION_KEEP_IDLE_S, EXACTLY(77), INET, true, IPPROTO_TCP, TCP_KEEPIDLE, 0 },
-    { WEIR_OPTION_KEEP_INTERVAL_S, EXACTLY(7), INET, true, IPPROTO_TCP, TCP_KEEPINTVL, 0 },
+    { WEIR_OPTION_KEEP_IDLE_NS, EXACTLY(WEIR_SECONDS(77)), INET, true, IPPROTO_TCP, TCP_KEEPIDLE,
+      0 },
+    { WEIR_OPTION_KEEP_INTERVAL_NS, EXACTLY(WEIR_SECONDS(7)), INET, true, IPPROTO_TCP,
+      TCP_KEEPINTVL, 0 },
     { WEIR_OPTION_KEEP_COUNT, EXACTLY(3), INET, true, IPPROTO_TCP, TCP_KEEPCNT, 0 },
-    { WEIR_OPTION_USER_TIMEOUT_MS, EXACTLY(1234), INET, true, IPPROTO_TCP, TCP_USER_TIMEOUT, 0 },
+    { WEIR_OPTION_USER_TIMEOUT_NS, EXACTLY(WEIR_MS(1234)), INET, true, IPPROTO_TCP,
+      TCP_USER_TIMEOUT, 0 },
     { WEIR_OPTION_NOT_SENT_LOW_BYTES, EXACTLY(4096), INET, true, IPPROTO_TCP, TCP_NOTSENT_LOWAT,
       0 },
     { WEIR_OPTION_MAX_SEGMENT_BYTES, 1000, 500, 1000, INET, true, IPPROTO_TCP, TCP_MAXSEG, 0 },
@@ -63,10 +66,11 @@ static const option_case cases[] = {
       0 },
     { WEIR_OPTION_SYN_COUNT, EXACTLY(3), INET, true, IPPROTO_TCP, TCP_SYNCNT, 0 },
     { WEIR_OPTION_FAST_OPEN_CONNECT, EXACTLY(1), TCP_STREAM | TCP6_STREAM, false, 0, 0, true },
-    { WEIR_OPTION_CLOSE_LINGER_S, EXACTLY(4), ALL, true, SOL_SOCKET, SO_LINGER, 0 },
+    { WEIR_OPTION_CLOSE_LINGER_NS, EXACTLY(WEIR_SECONDS(4)), ALL, true, SOL_SOCKET, SO_LINGER, 0 },
     { WEIR_OPTION_BACKLOG, EXACTLY(9), LISTENERS, false, 0, 0, 0 },
     { WEIR_OPTION_MAX_CONNECTIONS, EXACTLY(9), LISTENERS, false, 0, 0, 0 },
-    { WEIR_OPTION_DEFER_ACCEPT_S, 5, 5, 7, TCP_LISTENER, false, 0, 0, 0 },
+    { WEIR_OPTION_DEFER_ACCEPT_NS, WEIR_SECONDS(5), WEIR_SECONDS(5), WEIR_SECONDS(7), TCP_LISTENER,
+      false, 0, 0, 0 },
     { WEIR_OPTION_FAST_OPEN, EXACTLY(5), TCP_LISTENER, false, 0, 0, true },
     { WEIR_OPTION_MAX_DATAGRAM_BYTES, EXACTLY(9), 0, false, 0, 0, 0 },
     { WEIR_OPTION_DELIVER_TRUNCATED, EXACTLY(1), 0, false, 0, 0, 0 },
@@ -181,14 +185,30 @@ static void no_option_is_forgotten_here(void **state)
     }
 }
 
+/* What the kernel counts the option in. */
+static int64_t kernels_unit(weir_option option)
+{
+    switch (option) {
+    case WEIR_OPTION_BUSY_POLL_NS:
+        return WEIR_US(1);
+    case WEIR_OPTION_USER_TIMEOUT_NS:
+        return WEIR_MS(1);
+    case WEIR_OPTION_KEEP_IDLE_NS:
+    case WEIR_OPTION_KEEP_INTERVAL_NS:
+        return WEIR_SECONDS(1);
+    default:
+        return 1;
+    }
+}
+
 static int64_t kernels_value(int fd, const option_case *it)
 {
-    if (it->option != WEIR_OPTION_CLOSE_LINGER_S)
-        return number_option(fd, it->level, it->name);
+    if (it->option != WEIR_OPTION_CLOSE_LINGER_NS)
+        return number_option(fd, it->level, it->name) * kernels_unit(it->option);
     struct linger linger;
     socklen_t length = sizeof linger;
     assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &length), 0);
-    return linger.l_onoff ? linger.l_linger : -1;
+    return linger.l_onoff ? WEIR_SECONDS(linger.l_linger) : -1;
 }
 
 /* Whether the kernel passes it on or weir sets it, an accepted child has it. */
@@ -232,7 +252,7 @@ static void children_have_the_channels_options_too(void **state)
     const weir_option_value values[] = {
         { WEIR_OPTION_AUTO_READ, 0 },           { WEIR_OPTION_ALLOW_HALF_CLOSURE, 1 },
         { WEIR_OPTION_WRITE_HIGH_BYTES, 1000 }, { WEIR_OPTION_MAX_OUTBOUND_BYTES, 5000 },
-        { WEIR_OPTION_LINGER_MS, 7 },
+        { WEIR_OPTION_LINGER_NS, WEIR_MS(7) },
     };
     server *self = calloc(1, sizeof *self);
     assert_non_null(self);
@@ -303,6 +323,37 @@ static void what_is_on_without_asking(void **state)
     }
 }
 
+/* So that a short time does not become 0, which is none or the kernel's default. */
+static void times_are_rounded_up_to_the_kernels_unit(void **state)
+{
+    (void)state;
+    static const struct {
+        weir_option option;
+        int64_t value, becomes;
+    } rows[] = {
+        { WEIR_OPTION_KEEP_IDLE_NS, 1, WEIR_SECONDS(1) },
+        { WEIR_OPTION_KEEP_IDLE_NS, WEIR_SECONDS(9), WEIR_SECONDS(9) },
+        { WEIR_OPTION_KEEP_INTERVAL_NS, WEIR_SECONDS(9) + 1, WEIR_SECONDS(10) },
+        { WEIR_OPTION_USER_TIMEOUT_NS, WEIR_US(1500), WEIR_MS(2) },
+        { WEIR_OPTION_USER_TIMEOUT_NS, 0, 0 },
+        { WEIR_OPTION_CLOSE_LINGER_NS, WEIR_MS(1), WEIR_SECONDS(1) },
+        { WEIR_OPTION_CLOSE_LINGER_NS, WEIR_OFF, WEIR_OFF },
+    };
+    int peer;
+    weir_channel *channel = pair_with(TCP, NULL, &peer);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        int64_t value = -2;
+        set_option(channel, rows[i].option, rows[i].value);
+        settle_calls(channel);
+        assert_int_equal(weir_channel_get_option(channel, rows[i].option, &value), 0);
+        assert_int_equal(value, rows[i].becomes);
+    }
+    assert_int_equal(close_it(channel), 0);
+    wait_for_close(channel);
+    weir_channel_release(channel);
+    close(peer);
+}
+
 static void values_out_of_range_and_channels_that_are_closed(void **state)
 {
     (void)state;
@@ -312,12 +363,12 @@ static void values_out_of_range_and_channels_that_are_closed(void **state)
     weir_channel *channel = pair_with(TCP, NULL, &peer);
     assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_TTL, 0, &error), -EINVAL);
     assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_TTL, 256, &error), -EINVAL);
-    assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, -2, &error),
+    assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, -2, &error),
                      -EINVAL);
-    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, 0);
-    set_option(channel, WEIR_OPTION_CLOSE_LINGER_S, -1);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, 0);
+    set_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, -1);
     settle_calls(channel);
-    assert_int_equal(weir_channel_get_option(channel, WEIR_OPTION_CLOSE_LINGER_S, &value), 0);
+    assert_int_equal(weir_channel_get_option(channel, WEIR_OPTION_CLOSE_LINGER_NS, &value), 0);
     assert_int_equal(value, -1);
     assert_int_equal(close_it(channel), 0);
     assert_int_equal(weir_channel_set_option(channel, WEIR_OPTION_TTL, 9, &error), WEIR_ECLOSED);
@@ -544,6 +595,7 @@ int main(void)
         socket_cases(children_have_the_channels_options_too),
         socket_cases(a_child_option_that_no_child_can_have),
         socket_cases(what_is_on_without_asking),
+        socket_cases(times_are_rounded_up_to_the_kernels_unit),
         socket_cases(values_out_of_range_and_channels_that_are_closed),
         socket_cases(set_from_another_thread),
         socket_cases(what_the_kernel_knows_about_a_connection),

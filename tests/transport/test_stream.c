@@ -467,7 +467,7 @@ static void finishing_has_an_end_of_its_own(void **state)
     (void)state;
     int peer;
     weir_channel *channel = pair_with(TCP, NULL, &peer);
-    set_option(channel, WEIR_OPTION_LINGER_MS, 20);
+    set_option(channel, WEIR_OPTION_LINGER_NS, WEIR_MS(20));
     assert_int_equal(finish_it(channel), 0); /* although the peer never ends */
     peer_expect_eof(peer);
     wait_for_close(channel);

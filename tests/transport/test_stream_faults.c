@@ -54,7 +54,8 @@ static void echo_once(int stream)
                          (size_t)atomic_load(&seen.bytes));
         }
         assert_false(atomic_load(&seen.is_wrong));
-        weir_channel_set_option(client, WEIR_OPTION_LINGER_MS, 100, NULL); /* if it is open */
+        weir_channel_set_option(client, WEIR_OPTION_LINGER_NS, WEIR_MS(100),
+                                NULL); /* if it is open */
         weir_channel_finish(client, promises[2]);
         for (size_t i = 0; i < PROMISES; i++)
             may_fail(promises[i]);
@@ -78,7 +79,7 @@ static void each_call_fails_once_over(int stream)
         weir_fault_set(fail_nth, NULL);
         weir_group_config config = { .loops = current->io == WEIR_IO_BLOCKING ? 0 : 2 };
         config.io = current->io;
-        config.watchdog_ms = WEIR_OFF;
+        config.watchdog_ns = WEIR_OFF;
         group = new_loops(&config);
         echo_once(stream);
         end_group(group);
@@ -157,7 +158,7 @@ static void cut(client *self, unsigned *seed)
         return;
     }
     if (how == 0)
-        weir_channel_set_option(self->channel, WEIR_OPTION_CLOSE_LINGER_S, 0, NULL);
+        weir_channel_set_option(self->channel, WEIR_OPTION_CLOSE_LINGER_NS, 0, NULL);
     if (how == 1)
         weir_channel_shutdown(self->channel, NULL);
     if (how == 2)

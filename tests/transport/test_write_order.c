@@ -7,7 +7,7 @@
 
 #include <weir/relay.h>
 
-#define FOR_EVER_S 300 /* longer than any of these may take */
+#define FOR_EVER_NS WEIR_SECONDS(300) /* longer than any of these may take */
 #define LONG 5000
 
 /* Where something is done: while the loop tells of events, or when it runs tasks. */
@@ -525,7 +525,7 @@ static void write_and_close_lingering(const way *how)
     if (how->is_full)
         return;
     open_writer(&self, how);
-    set_option(self.channel, WEIR_OPTION_CLOSE_LINGER_S, FOR_EVER_S);
+    set_option(self.channel, WEIR_OPTION_CLOSE_LINGER_NS, FOR_EVER_NS);
     settle_calls(self.channel);
     stop_reading(&self);
     self.then = close_now;
@@ -547,11 +547,11 @@ static void finish(writer *self)
     weir_channel_finish(self->channel, self->promise);
 }
 
-static void write_and_finish(const way *how, int linger_s)
+static void write_and_finish(const way *how, int64_t linger_ns)
 {
     writer self;
     open_writer(&self, how);
-    set_option(self.channel, WEIR_OPTION_CLOSE_LINGER_S, linger_s);
+    set_option(self.channel, WEIR_OPTION_CLOSE_LINGER_NS, linger_ns);
     settle_calls(self.channel);
     self.then = finish;
     self.promise = promise_of(self.channel);
@@ -571,7 +571,7 @@ static void write_and_just_finish(const way *how)
 
 static void write_and_finish_lingering(const way *how)
 {
-    write_and_finish(how, FOR_EVER_S);
+    write_and_finish(how, FOR_EVER_NS);
 }
 
 static void finishing_comes_behind_them(void **state)
@@ -619,7 +619,7 @@ static void write_and_end_group(const way *how)
         return;
     if (group == NULL)
         group = new_loops(&(weir_group_config){
-            .io = current->io, .loops = current->io != WEIR_IO_BLOCKING, .watchdog_ms = WEIR_OFF });
+            .io = current->io, .loops = current->io != WEIR_IO_BLOCKING, .watchdog_ns = WEIR_OFF });
     open_writer(&self, how);
     stop_reading(&self);
     go(&self);
@@ -822,7 +822,7 @@ enum { WRITERS = 300 };
 static weir_group *open_writers(writer *all, void (*then)(writer *self))
 {
     weir_group *small = new_loops(&(weir_group_config){
-        .io = current->io, .loops = 2, .ring_entries = 8, .watchdog_ms = WEIR_OFF });
+        .io = current->io, .loops = 2, .ring_entries = 8, .watchdog_ns = WEIR_OFF });
     for (int i = 0; i < WRITERS; i++) {
         all[i] = (writer){ .messages = 1, .length = 64, .then = then };
         all[i].loop = weir_group_at(small, 1);

@@ -310,8 +310,8 @@ static void run(world *w)
     weir_connection_pool_config config = {
         .client = { .group = w->clients[1], .init = init_line, .arg = w },
         .max = (int)all.max,
-        .acquire_timeout_ms = (int)draw(w, 0, 1) * 5000,
-        .idle_timeout_ms = (int)draw(w, 0, 1) * 200,
+        .acquire_timeout_ns = WEIR_MS(draw(w, 0, 1) * 5000),
+        .idle_timeout_ns = WEIR_MS(draw(w, 0, 1) * 200),
     };
     int code = weir_connection_pool_new(&all.pool, &config, "server:80", NULL);
     if (!demand(w, code == 0, "no pool: %s", weir_error_name(code)))
@@ -324,7 +324,7 @@ static void run(world *w)
     }
     run_until(w, are_over, &all);
     for (unsigned i = 0; i < all.count && is_unhurt(w) && w->config.link.refuse == 0; i++)
-        demand(w, all.askers[i].answered == all.askers[i].total || config.acquire_timeout_ms > 0,
+        demand(w, all.askers[i].answered == all.askers[i].total || config.acquire_timeout_ns > 0,
                "asker %u has got %u of %u answers", i, all.askers[i].answered, all.askers[i].total);
     end_pool(&all);
     end_world(w);

@@ -202,7 +202,7 @@ void run_until(world *w, weir_sim_condition_fn condition, void *arg)
 void end_world(world *w)
 {
     if (w->server != NULL) {
-        weir_server_drain(w->server, draw(w, 0, 1) * 1000, NULL);
+        weir_server_drain(w->server, WEIR_SECONDS(draw(w, 0, 1)), NULL);
         int code = weir_sim_wait(w->sim, weir_server_closed(w->server), STALL_NS);
         demand(w, code == 0, "the server was not closed: %s", weir_error_name(code));
         weir_server_release(w->server);
