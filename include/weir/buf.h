@@ -7,6 +7,8 @@
 #include <weir/error.h>
 #include <weir/msg.h>
 
+#include <stdarg.h>
+
 WEIR_BEGIN_DECLS
 
 /*
@@ -78,6 +80,10 @@ typedef void (*weir_buf_free_fn)(void *arg, void *memory);
  * that outlives it. Growing moves the bytes out of that memory. On NULL (no memory, or a length
  * above WEIR_BUF_MAX) nothing was taken over and `free_fn` is not called. */
 WEIR_API weir_buf *weir_buf_wrap(void *memory, size_t length, weir_buf_free_fn free_fn, void *arg);
+
+/** A full read-only buffer around constant bytes that outlive it, without copying: for texts that
+ * are always the same. NULL as weir_buf_wrap. */
+WEIR_API weir_buf *weir_buf_wrap_const(const void *bytes, size_t length);
 
 /** An empty composite: add pieces to it, or write to it as to any buffer. NULL: no memory. */
 WEIR_API weir_buf *weir_buf_new_composite(void);
@@ -263,6 +269,17 @@ WEIR_API int weir_buf_read_cstr(weir_buf *buf, char *to, size_t size);
 
 /** Appends formatted text. */
 WEIR_API int weir_buf_printf(weir_buf *buf, const char *format, ...) WEIR_PRINTF(2, 3);
+WEIR_API int weir_buf_vprintf(weir_buf *buf, const char *format, va_list args) WEIR_PRINTF(2, 0);
+
+/** Parses the digits at [index, index + length), up to the first other byte, as an unsigned decimal
+ * or hexadecimal number (without 0x). Returns how many digits there are; -EINVAL for none, -ERANGE
+ * above 64 bits, and `number` is then unchanged. The second two consume the digits at the reader.
+ */
+WEIR_API int weir_buf_get_decimal(const weir_buf *buf, size_t index, size_t length,
+                                  uint64_t *number);
+WEIR_API int weir_buf_get_hex(const weir_buf *buf, size_t index, size_t length, uint64_t *number);
+WEIR_API int weir_buf_read_decimal(weir_buf *buf, uint64_t *number);
+WEIR_API int weir_buf_read_hex(weir_buf *buf, uint64_t *number);
 
 /** Appends to `out` a table of the content at [index, index + length): offset, sixteen bytes in
  * hex, text. */
@@ -361,6 +378,9 @@ WEIR_API bool weir_buf_equal(const weir_buf *a, const weir_buf *b);
 /** SipHash of the readable bytes, whatever pieces they lie in, under a 128-bit key: two random
  * numbers for tables that a peer can fill. NULL: a fixed key. */
 WEIR_API uint64_t weir_buf_hash(const weir_buf *buf, const uint64_t key[2]);
+
+/** The same of bytes anywhere. */
+WEIR_API uint64_t weir_hash_bytes(const void *bytes, size_t length, const uint64_t key[2]);
 
 WEIR_END_DECLS
 

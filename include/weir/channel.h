@@ -31,6 +31,9 @@ WEIR_API weir_channel *weir_channel_retain(weir_channel *channel);
 /** Gives a reference back; NULL is fine. One that is on no loop is closed with the last. */
 WEIR_API void weir_channel_release(weir_channel *channel);
 
+/** The same, as the function that frees the value of a promise (weir_promise_succeed). */
+WEIR_API void weir_channel_release_value(void *channel);
+
 /* Looking ------------------------------------------------------------------------------------ */
 
 /** Where a channel is in its life. */

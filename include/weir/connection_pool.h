@@ -79,6 +79,10 @@ WEIR_API void weir_connection_pool_acquire(weir_connection_pool *pool, weir_prom
  */
 WEIR_API int weir_connection_pool_give_back(weir_connection_pool *pool, weir_channel *channel);
 
+/** Returns a connection that must not be lent again, for example after a protocol error: closes it
+ * at once. Otherwise as weir_connection_pool_give_back. */
+WEIR_API int weir_connection_pool_discard(weir_connection_pool *pool, weir_channel *channel);
+
 /** Closes the pool: pending and later acquires fail with WEIR_ECLOSED. Idle connections are closed,
  * and so are returned ones that still send: their remaining output is lost. Lent connections are
  * closed when they are returned. The promise (may be NULL) succeeds when weir_channel_closed of the

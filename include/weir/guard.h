@@ -87,6 +87,11 @@ WEIR_API int weir_guard_add(weir_guard *guard, weir_channel *channel);
 WEIR_API void weir_guard_expect(weir_channel *channel);
 WEIR_API void weir_guard_has_come(weir_channel *channel);
 
+/** Ends all time limits of a channel, for a trusted peer or a protocol that may be silent for long.
+ * The channel still counts for the connection limits. Without a guard it does nothing. Thread-safe,
+ * as above. */
+WEIR_API void weir_guard_exempt(weir_channel *channel);
+
 WEIR_END_DECLS
 
 #endif

@@ -211,6 +211,11 @@ static inline void weir_ctx_flush(weir_ctx *ctx);
 WEIR_API void weir_ctx_write_and_flush(weir_ctx *ctx, weir_msg *msg, weir_promise *promise);
 WEIR_API void weir_ctx_shutdown(weir_ctx *ctx, weir_promise *promise);
 
+/** Writes a copy of a string, or formatted text, as a buffer. Without memory the write fails as one
+ * of NULL does. */
+WEIR_API void weir_ctx_write_str(weir_ctx *ctx, const char *string);
+WEIR_API void weir_ctx_writef(weir_ctx *ctx, const char *format, ...) WEIR_PRINTF(2, 3);
+
 /** For a handler that cannot pass a write on: releases the message (NULL: it is gone) and fails the
  * promise. Without one it closes the channel and fails itself (weir_ctx_fail), because the peer
  * would take the next write for the missing bytes; not when the channel is closed already. */

@@ -62,6 +62,10 @@ WEIR_API weir_msg *weir_msg_retain(weir_msg *msg);
  */
 WEIR_API int weir_msg_release(weir_msg *msg);
 
+/** Releases a message or a buffer: for weir_promise_succeed, as the function that frees its value.
+ */
+WEIR_API void weir_msg_release_value(void *msg);
+
 /** The bytes a message stands for, as its type says; 0 for NULL. */
 WEIR_API size_t weir_msg_size(const weir_msg *msg);
 

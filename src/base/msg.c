@@ -86,6 +86,11 @@ WEIR__HOT int weir_msg_release(weir_msg *msg)
     return refs == 1 ? destroy(msg) : release_shared(msg, refs);
 }
 
+void weir_msg_release_value(void *msg)
+{
+    weir_msg_release(msg);
+}
+
 size_t weir_msg_size(const weir_msg *msg)
 {
     return msg != NULL && msg->type->size != NULL ? msg->type->size(msg) : 0;

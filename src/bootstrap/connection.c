@@ -540,6 +540,20 @@ int weir_connection_pool_give_back(weir_connection_pool *pool, weir_channel *cha
     return 0;
 }
 
+int weir_connection_pool_discard(weir_connection_pool *pool, weir_channel *channel)
+{
+    weir_connection *self = channel != NULL ? weir_channel_attr(channel, &connection_key) : NULL;
+    if (pool == NULL || self == NULL || self->pool != pool)
+        return -EINVAL;
+    weir__connection_pool_lock(pool);
+    bool is_lent = self->state == WEIR__BORROWED || self->state == WEIR__LOST;
+    weir__connection_pool_unlock(pool);
+    if (!is_lent)
+        return -EINVAL;
+    weir_channel_close(channel, NULL); /* first: after its return it could be lent again */
+    return weir_connection_pool_give_back(pool, channel);
+}
+
 /* Closing -------------------------------------------------------------------------------------- */
 
 weir_channel *weir__connection_begin_close(weir_connection *self)

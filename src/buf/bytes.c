@@ -5,6 +5,8 @@
 #include "base/alloc.h"
 #include "buf/composite.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -184,28 +186,97 @@ int weir_buf_read_cstr(weir_buf *buf, char *to, size_t size)
     return code;
 }
 
-int weir_buf_printf(weir_buf *buf, const char *format, ...)
+/* Formatted aside: in the buffer itself the terminator would need room that the limit may
+ * refuse. */
+int weir_buf_vprintf(weir_buf *buf, const char *format, va_list args)
 {
-    /* Formatted aside: in the buffer itself the terminator would need room that the limit may
-     * refuse. */
     char small[256];
     char *text = small;
-    va_list args;
-    va_start(args, format);
+    va_list again;
+    va_copy(again, args);
     int length = vsnprintf(small, sizeof small, format, args);
-    va_end(args);
-    if (length < 0)
-        return -EINVAL;
-    if ((size_t)length >= sizeof small) {
+    if (length >= (int)sizeof small) {
         text = weir__alloc((size_t)length + 1);
-        if (text == NULL)
-            return -ENOMEM;
-        va_start(args, format);
-        vsnprintf(text, (size_t)length + 1, format, args);
-        va_end(args);
+        if (text != NULL)
+            vsnprintf(text, (size_t)length + 1, format, again);
     }
+    va_end(again);
+    if (length < 0 || text == NULL)
+        return length < 0 ? -EINVAL : -ENOMEM;
     int code = weir_buf_write_bytes(buf, text, (size_t)length);
     if (text != small)
         weir__free(text);
     return code;
+}
+
+int weir_buf_printf(weir_buf *buf, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int code = weir_buf_vprintf(buf, format, args);
+    va_end(args);
+    return code;
+}
+
+/* Numbers as text ------------------------------------------------------------------------------ */
+
+/* -1 if it is no digit of the base. */
+static int digit_of(uint8_t byte, unsigned base)
+{
+    int digit = byte >= '0' && byte <= '9' ? byte - '0' : -1;
+    if (base == 16 && byte >= 'a' && byte <= 'f')
+        digit = byte - 'a' + 10;
+    if (base == 16 && byte >= 'A' && byte <= 'F')
+        digit = byte - 'A' + 10;
+    return digit;
+}
+
+static int get_number(const weir_buf *buf, size_t index, size_t length, unsigned base,
+                      uint64_t *number)
+{
+    uint64_t sum = 0;
+    size_t count = 0;
+    if (number == NULL || buf == NULL)
+        return -EINVAL;
+    for (uint8_t byte; count < length && weir_buf_get_bytes(buf, index + count, &byte, 1) == 0;
+         count++) {
+        int digit = digit_of(byte, base);
+        if (digit < 0)
+            break;
+        if (__builtin_mul_overflow(sum, base, &sum) ||
+            __builtin_add_overflow(sum, (uint64_t)digit, &sum))
+            return -ERANGE;
+    }
+    if (count == 0 || count > INT_MAX)
+        return count == 0 ? -EINVAL : -ERANGE;
+    *number = sum;
+    return (int)count;
+}
+
+int weir_buf_get_decimal(const weir_buf *buf, size_t index, size_t length, uint64_t *number)
+{
+    return get_number(buf, index, length, 10, number);
+}
+
+int weir_buf_get_hex(const weir_buf *buf, size_t index, size_t length, uint64_t *number)
+{
+    return get_number(buf, index, length, 16, number);
+}
+
+static int read_number(weir_buf *buf, unsigned base, uint64_t *number)
+{
+    int count = get_number(buf, weir_buf_reader(buf), weir_buf_readable(buf), base, number);
+    if (count > 0)
+        weir_buf_skip(buf, (size_t)count);
+    return count;
+}
+
+int weir_buf_read_decimal(weir_buf *buf, uint64_t *number)
+{
+    return read_number(buf, 10, number);
+}
+
+int weir_buf_read_hex(weir_buf *buf, uint64_t *number)
+{
+    return read_number(buf, 16, number);
 }

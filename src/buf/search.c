@@ -197,9 +197,18 @@ bool weir_buf_equal(const weir_buf *a, const weir_buf *b)
     return weir_buf_readable(a) == weir_buf_readable(b) && weir_buf_compare(a, b) == 0;
 }
 
+static const uint64_t fixed_key[2];
+
+uint64_t weir_hash_bytes(const void *bytes, size_t length, const uint64_t key[2])
+{
+    weir_hash hash;
+    weir__hash_init(&hash, key != NULL ? key : fixed_key);
+    weir__hash_add(&hash, bytes, length);
+    return weir__hash_end(&hash);
+}
+
 uint64_t weir_buf_hash(const weir_buf *buf, const uint64_t key[2])
 {
-    static const uint64_t fixed_key[2] = { 0, 0 };
     weir_hash hash;
     weir__hash_init(&hash, key != NULL ? key : fixed_key);
     size_t index = weir_buf_reader(buf), left = weir_buf_readable(buf);

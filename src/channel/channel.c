@@ -230,6 +230,11 @@ void weir_channel_release(weir_channel *channel)
         destroy(channel);
 }
 
+void weir_channel_release_value(void *channel)
+{
+    weir_channel_release(channel);
+}
+
 /* Once its loop has terminated, any thread may perform the calls of a channel, one at a time. */
 static bool has_ended_loop(const weir_channel *channel)
 {

@@ -4,11 +4,13 @@
 #include "channel/inbox.h"
 #include "channel/offload.h"
 
+#include <weir/buf.h>
 #include <weir/log.h>
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Calling ------------------------------------------------------------------------------------ */
 
@@ -247,6 +249,25 @@ void weir_ctx_write_slowly(weir_ctx *ctx, weir_msg *msg, weir_promise *promise)
         weir__event_write_null(ctx->channel, promise);
     else
         forward(ctx, &(weir_event){ .kind = WEIR_OP_WRITE, .msg = msg, .promise = promise });
+}
+
+void weir_ctx_write_str(weir_ctx *ctx, const char *string)
+{
+    weir_buf *buf = string != NULL ? weir_buf_from(string, strlen(string)) : NULL;
+    weir_ctx_write(ctx, buf != NULL ? weir_buf_msg(buf) : NULL, NULL);
+}
+
+void weir_ctx_writef(weir_ctx *ctx, const char *format, ...)
+{
+    va_list args;
+    weir_buf *buf = weir_buf_new(64);
+    va_start(args, format);
+    if (buf != NULL && weir_buf_vprintf(buf, format, args) < 0) {
+        weir_buf_release(buf);
+        buf = NULL;
+    }
+    va_end(args);
+    weir_ctx_write(ctx, buf != NULL ? weir_buf_msg(buf) : NULL, NULL);
 }
 
 void weir_ctx_flush_slowly(weir_ctx *ctx)

@@ -197,6 +197,7 @@ static void event_destroy(weir_msg *msg)
 static const weir_msg_type event_type = { .name = "guard", .destroy = event_destroy };
 static weir_msg expect_event = WEIR_MSG_CONSTANT(&event_type);
 static weir_msg has_come_event = WEIR_MSG_CONSTANT(&event_type);
+static weir_msg exempt_event = WEIR_MSG_CONSTANT(&event_type);
 
 void weir_guard_expect(weir_channel *channel)
 {
@@ -208,6 +209,18 @@ void weir_guard_has_come(weir_channel *channel)
 {
     if (channel != NULL)
         weir_pipeline_fire_event(weir_channel_pipeline(channel), &has_come_event);
+}
+
+void weir_guard_exempt(weir_channel *channel)
+{
+    if (channel != NULL)
+        weir_pipeline_fire_event(weir_channel_pipeline(channel), &exempt_event);
+}
+
+static void end_times(weir_ctx *ctx, guard_handler *self)
+{
+    self->is_over = true;
+    weir_ctx_cancel(ctx, &self->timer);
 }
 
 static void begin_to_expect(weir_ctx *ctx, guard_handler *self)
@@ -226,6 +239,8 @@ static void guard_on_event(weir_ctx *ctx, weir_msg *event)
         begin_to_expect(ctx, self);
     else if (event == &has_come_event)
         self->expected_since = NEVER; /* the timer finds out */
+    else if (event == &exempt_event)
+        end_times(ctx, self);
     else
         weir_ctx_fire_event(ctx, event);
 }
@@ -282,9 +297,7 @@ static void guard_on_read_complete(weir_ctx *ctx)
 
 static void guard_on_inactive(weir_ctx *ctx)
 {
-    guard_handler *self = weir_ctx_state(ctx);
-    self->is_over = true;
-    weir_ctx_cancel(ctx, &self->timer);
+    end_times(ctx, weir_ctx_state(ctx));
     weir_ctx_fire_inactive(ctx);
 }
 

@@ -224,6 +224,37 @@ static void given_back_once_and_to_whom_it_belongs(void **state)
     close_setting(&other);
 }
 
+static void discarded_connection_is_closed_and_replaced(void **state)
+{
+    (void)state;
+    FOR_EACH_BACKEND(on)
+    {
+        setting it = open_setting(on, POOL(.max = 1));
+        weir_client_config client = { .group = it.group };
+        weir_channel *stranger = NULL, *broken = borrow(it.pool);
+        assert_int_equal(weir_client_connect(&stranger, &client, it.to.text, NULL), 0);
+        weir_promise *waiting = acquire(it.pool);
+        assert_int_equal(weir_connection_pool_discard(it.pool, stranger), -EINVAL);
+        assert_int_equal(weir_connection_pool_discard(it.pool, NULL), -EINVAL);
+        assert_int_equal(weir_connection_pool_discard(NULL, broken), -EINVAL);
+        assert_true(weir_channel_is_open(stranger) && weir_channel_is_open(broken));
+        assert_int_equal(weir_connection_pool_discard(it.pool, broken), 0);
+        assert_int_equal(weir_connection_pool_discard(it.pool, broken), -EINVAL);
+        assert_int_equal(weir_future_await(weir_channel_closed(broken)), 0);
+        assert_int_equal(weir_future_await(weir_promise_future(waiting)), 0);
+        weir_channel *fresh = weir_future_value(weir_promise_future(waiting));
+        assert_ptr_not_equal(fresh, broken);
+        assert_int_equal(weir_connection_pool_give_back(it.pool, fresh), 0);
+        assert_int_equal(weir_connection_pool_discard(it.pool, fresh), -EINVAL);
+        assert_true(weir_channel_is_open(fresh)); /* it is the pool's again */
+        assert_int_equal(stats(it.pool).created, 2);
+        weir_promise_release(waiting);
+        weir_channel_release(broken);
+        close_and_release(stranger);
+        close_setting(&it);
+    }
+}
+
 static void never_more_than_max_and_in_order(void **state)
 {
     (void)state;
@@ -1587,6 +1618,7 @@ int main(void)
         weir_case(config_is_copied),
         weir_case(last_one_used_is_lent_first),
         weir_case(given_back_once_and_to_whom_it_belongs),
+        weir_case(discarded_connection_is_closed_and_replaced),
         weir_case(never_more_than_max_and_in_order),
         weir_case(given_back_goes_before_what_is_on_its_way),
         weir_case(line_has_an_end),

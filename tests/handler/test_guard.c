@@ -125,6 +125,22 @@ static void who_reads_slowly_is_not_idle(void **state)
     end(embedded, guard);
 }
 
+static void exempt_channel_may_be_silent(void **state)
+{
+    (void)state;
+    weir_guard *guard = guard_of((weir_guard_config){
+        .first_byte_ns = WEIR_MS(1000), .idle_ns = WEIR_MS(1000), .total_ns = WEIR_MS(5000) });
+    weir_embedded *embedded = begin_with(guard);
+    weir_guard_exempt(weir_embedded_channel(embedded));
+    weir_embedded_advance(embedded, WEIR_SECONDS(3600));
+    assert_true(is_open(embedded));
+    weir_guard_expect(weir_embedded_channel(embedded));
+    weir_embedded_advance(embedded, WEIR_SECONDS(3600));
+    assert_true(is_open(embedded));
+    weir_guard_exempt(NULL);
+    end(embedded, guard);
+}
+
 /* Though it goes on sending. */
 static void who_takes_nothing_is_closed(void **state)
 {
@@ -485,6 +501,7 @@ int main(void)
         weir_case(who_says_nothing_is_closed),
         weir_case(who_does_nothing_is_closed),
         weir_case(who_reads_slowly_is_not_idle),
+        weir_case(exempt_channel_may_be_silent),
         weir_case(who_takes_nothing_is_closed),
         weir_case(nothing_lasts_for_ever),
         weir_case(what_is_expected_has_to_come),
