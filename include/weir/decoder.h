@@ -163,8 +163,10 @@ WEIR_API void weir_decoder_set_single(weir_decoder *decoder, bool is_single);
 
 /**
  * Inside `decode`, returned by it: the bytes at the reader are wrong. on_error tells what is, and
- * at which byte of the stream the reader was; all that comes later is dropped, and the channel is
- * closed when the handlers have heard of it.
+ * at which byte of the stream the reader was; all later bytes are dropped, and the channel is
+ * closed after on_error. If on_error answers the peer, it writes the answer and calls
+ * weir_channel_finish: then the channel closes in good order, and the answer is not lost in a
+ * reset.
  */
 WEIR_API weir_decoded weir_decoder_refuse(weir_ctx *ctx, int code, const char *format, ...)
     WEIR_PRINTF(3, 4);

@@ -80,6 +80,10 @@ int64_t weir__channel_option(const weir_channel *channel, weir_option option);
 
 /* Whether it was asked to close in good order; and the first half of that is done. */
 bool weir__channel_is_finishing(const weir_channel *channel);
+
+/* Closes the channel of a handler that cannot read on, after its on_error; not if a handler has
+ * answered with weir_channel_finish, and this one is still there to drop what follows. */
+void weir__ctx_close_unless_finishing(weir_ctx *ctx);
 void weir__finish_output_shut(weir_channel *channel);
 
 /* The other side has ended its stream, and nobody wants half of one: closes, as soon as the answers

@@ -18,6 +18,12 @@ bool weir__channel_is_finishing(const weir_channel *channel)
     return finishing(channel) != NULL;
 }
 
+void weir__ctx_close_unless_finishing(weir_ctx *ctx)
+{
+    if (weir_ctx_is_removed(ctx) || !weir__channel_is_finishing(ctx->channel))
+        weir_ctx_close(ctx, NULL);
+}
+
 static void close_at_last(weir_channel *channel)
 {
     weir_channel_extras *extras = finishing(channel);

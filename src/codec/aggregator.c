@@ -3,6 +3,7 @@
 #include <weir/aggregator.h>
 
 #include "channel/arg.h"
+#include "channel/extras.h"
 
 #include <weir/channel.h>
 
@@ -116,7 +117,7 @@ static void refuse(weir_ctx *ctx, weir_aggregator *self, int code, const char *w
     self->is_over = true;
     drop(self);
     weir_ctx_fail(ctx, code, "%s", what);
-    weir_ctx_close(ctx, NULL);
+    weir__ctx_close_unless_finishing(ctx);
 }
 
 /* Hands the whole on; `last` is NULL for one that is cut short. */
@@ -162,7 +163,7 @@ static void end_oversize(weir_ctx *ctx, weir_aggregator *self, bool is_last)
     else
         weir_ctx_fail(ctx, WEIR_ELIMIT, "a message is longer than %zu bytes", most);
     if (is_over)
-        weir_ctx_close(ctx, NULL);
+        weir__ctx_close_unless_finishing(ctx);
     weir_msg_release(start);
 }
 

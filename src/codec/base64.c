@@ -2,6 +2,8 @@
 /* Base64. */
 #include <weir/base64.h>
 
+#include "channel/extras.h"
+
 #include <weir/encoder.h>
 
 #include <errno.h>
@@ -190,7 +192,7 @@ static void refuse(weir_ctx *ctx, int code, size_t at)
         weir_ctx_fail(ctx, code, "a text that is not Base64, at its byte %zu", at);
     else
         weir_ctx_fail(ctx, code, "no memory for what a text stands for");
-    weir_ctx_close(ctx, NULL);
+    weir__ctx_close_unless_finishing(ctx);
 }
 
 static void decoder_on_read(weir_ctx *ctx, weir_msg *msg)

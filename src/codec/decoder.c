@@ -4,6 +4,7 @@
 
 #include "buf/pool.h"
 #include "channel/event.h"
+#include "channel/extras.h"
 #include "codec/cumulation.h"
 
 #include <weir/channel.h>
@@ -131,8 +132,7 @@ static void refuse(weir_ctx *ctx, weir_decoder *decoder)
 {
     decoder->is_over = true;
     tell_error(ctx, decoder);
-    /* Whoever was told may have removed the decoder: bytes are missing all the same. */
-    weir_ctx_close(ctx, NULL);
+    weir__ctx_close_unless_finishing(ctx);
 }
 
 /* Decoding ------------------------------------------------------------------------------------- */

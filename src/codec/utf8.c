@@ -2,6 +2,8 @@
 /* UTF-8. */
 #include <weir/utf8.h>
 
+#include "channel/extras.h"
+
 #include <weir/channel.h>
 
 #include <errno.h>
@@ -96,7 +98,7 @@ static void refuse(weir_ctx *ctx, utf8_handler *self, const char *what)
 {
     self->is_refused = true;
     weir_ctx_fail(ctx, -EILSEQ, "%s (at byte %" PRIu64 " of the stream)", what, self->position);
-    weir_ctx_close(ctx, NULL);
+    weir__ctx_close_unless_finishing(ctx);
 }
 
 /* All pieces of a buffer: 0, or -EILSEQ with the position at the byte that does not fit. */

@@ -183,6 +183,63 @@ static void what_is_refused_closes_whoever_is_removed(void **state)
     harness_fail_end();
 }
 
+static void answering_on_error(weir_ctx *ctx, const weir_error *error)
+{
+    const bool *removes = weir_ctx_arg(ctx);
+    weir_ctx_writef(ctx, "error %d\n", error->code);
+    weir_channel_finish(weir_ctx_channel(ctx), NULL);
+    if (*removes)
+        weir_pipeline_remove(weir_ctx_pipeline(ctx), "frames", NULL);
+}
+
+static const weir_handler_type answering_handler = { .name = "answering",
+                                                     .on_error = answering_on_error };
+
+static weir_embedded *open_answering(bool *removes)
+{
+    weir_embedded *embedded = codec_new(&frames_handler, NULL);
+    weir_pipeline *pipeline = weir_embedded_pipeline(embedded);
+    weir_handler_info info;
+    assert_int_equal(weir_pipeline_at(pipeline, 0, &info), 0);
+    assert_int_equal(weir_pipeline_replace(pipeline, info.name, "frames", &frames_handler, NULL),
+                     0);
+    assert_int_equal(weir_pipeline_add_last(pipeline, "answering", &answering_handler, removes), 0);
+    return embedded;
+}
+
+static void error_response_is_sent_before_the_end(void **state)
+{
+    (void)state;
+    bool removes = false;
+    char answer[32] = "";
+    weir_embedded *embedded = open_answering(&removes);
+    weir_embedded_write_inbound_bytes(embedded, "\1a!\1b", 5);
+    weir_embedded_run(embedded);
+    assert_int_equal(weir_embedded_read_outbound_bytes(embedded, answer, sizeof answer - 1), 10);
+    assert_string_equal(answer, "error -74\n");
+    assert_true(weir_channel_is_open(weir_embedded_channel(embedded))); /* until the peer's EOF */
+    weir_embedded_write_inbound_bytes(embedded, "\1c", 2);
+    codec_expect_text(embedded, "a");
+    assert_int_equal(weir_embedded_inbound_count(embedded), 0); /* the rest is dropped */
+    weir_embedded_end_inbound(embedded, 0);
+    weir_embedded_run(embedded);
+    assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
+    codec_end(embedded);
+}
+
+/* Later bytes would reach handlers that expect frames. */
+static void finish_without_the_decoder_closes_at_once(void **state)
+{
+    (void)state;
+    bool removes = true;
+    weir_embedded *embedded = open_answering(&removes);
+    weir_embedded_write_inbound_bytes(embedded, "!\1b", 3);
+    assert_false(weir_channel_is_open(weir_embedded_channel(embedded)));
+    weir_embedded_run(embedded);
+    weir_msg_release(weir_embedded_read_outbound(embedded)); /* it was flushed before that */
+    codec_end(embedded);
+}
+
 /* Then what is behind the complaint goes on as it is. */
 static void who_is_removed_by_a_complaint_hands_the_rest_on(void **state)
 {
@@ -1244,6 +1301,8 @@ int main(void)
         weir_case(few_bytes_do_not_keep_a_large_buffer),
         weir_case(what_is_no_buffer_passes),
         weir_case(what_is_refused_closes),
+        weir_case(error_response_is_sent_before_the_end),
+        weir_case(finish_without_the_decoder_closes_at_once),
         weir_case(what_is_refused_closes_whoever_is_removed),
         weir_case(who_is_removed_by_a_complaint_hands_the_rest_on),
         weir_case(behind_a_complaint_it_goes_on),
