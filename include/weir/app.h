@@ -47,8 +47,8 @@ typedef struct weir_app_config {
     weir_app_start_fn on_start; /* the server listens */
     void (*on_reload)(weir_app *app, void *arg); /* at SIGHUP; NULL: the app does not catch it */
     void (*on_drain)(weir_app *app, void *arg);  /* the servers begin to drain */
-    void (*on_stop)(weir_app *app, void *arg);   /* they are drained; the groups still run. Called
-                                                    exactly if on_start was */
+    void (*on_stop)(weir_app *app, void *arg); /* after the drain, or after on_start has failed; the
+                                                  groups still run */
     void *arg;
 
     int64_t drain_timeout_ns;  /* for open connections and weir_app_hold; 0: 10 s, WEIR_OFF: none */
@@ -77,13 +77,13 @@ WEIR_API weir_group *weir_app_workers(weir_app *app);
 WEIR_API weir_loop *weir_app_loop(weir_app *app);
 
 /** Begins to drain, as a signal does; the first exit code counts. A second call closes the
- * connections at once. Thread-safe while weir_app_run has not returned. */
+ * connections at once. Thread-safe while the app runs: a call must not come after its end. */
 WEIR_API void weir_app_stop(weir_app *app, int exit_code);
 
 /** The open connections of all servers. On the thread of weir_app_run. */
 WEIR_API uint64_t weir_app_connections(const weir_app *app);
 
-/** Whether the app drains. Thread-safe. */
+/** Whether a signal or weir_app_stop has asked the app to stop. Thread-safe. */
 WEIR_API bool weir_app_is_stopping(const weir_app *app);
 
 /** Keeps a drain from ending before its timeout, for work that is not a connection of a server;

@@ -23,7 +23,7 @@ WEIR_BEGIN_DECLS
 /** Room for the text of any duration. */
 #define WEIR_DURATION_TEXT_MAX 24
 
-/** Writes a duration with the unit that reads best: "1500 ns", "250 ms", "1.5 s". Cuts the text if
+/** Writes a duration with the unit that reads best: "80 ns", "250 ms", "1.5 s". Cuts the text if
  * it does not fit. Returns `text`. */
 WEIR_API const char *weir_duration_text(int64_t ns, char *text, size_t size);
 

@@ -35,7 +35,7 @@ typedef struct weir_guard_config {
      * weir_guard_expect. */
     int64_t expected_ns; /* until all of it is there; 0: 10 s */
     int min_bytes_per_s; /* in every period; 0: any number */
-    int64_t period_ns;   /* 0: 5 s */
+    int64_t period_ns;   /* 1 ms or more; 0: 5 s */
 } weir_guard_config;
 
 /** Counted; the connections of any number of servers and loops share one. */

@@ -20,16 +20,22 @@ static void report(const weir_env_words *self, const char *value, int by_default
              words, self->words[by_default]);
 }
 
-int weir__env_word(weir_env_words *self, int by_default)
+int weir__env_find(const weir_env_words *self)
 {
     const char *value = getenv(self->variable);
-    if (value == NULL || *value == '\0')
-        return by_default;
-    for (int i = 0; self->words[i] != NULL; i++) {
+    for (int i = 0; value != NULL && self->words[i] != NULL; i++) {
         if (strcmp(value, self->words[i]) == 0)
             return i;
     }
-    if (!atomic_exchange_explicit(&self->is_reported, true, memory_order_relaxed))
+    return -1;
+}
+
+int weir__env_word(weir_env_words *self, int by_default)
+{
+    const char *value = getenv(self->variable);
+    int found = weir__env_find(self);
+    if (found < 0 && value != NULL && *value != '\0' &&
+        !atomic_exchange_explicit(&self->is_reported, true, memory_order_relaxed))
         report(self, value, by_default);
-    return by_default;
+    return found >= 0 ? found : by_default;
 }

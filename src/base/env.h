@@ -15,6 +15,9 @@ typedef struct weir_env_words {
     _Atomic(bool) is_reported;
 } weir_env_words;
 
+/* The index of the variable's word; -1 if the variable is unset, empty or another word. */
+int weir__env_find(const weir_env_words *self);
+
 /* The index of the variable's word. If the variable is unset, empty or another word, the default;
  * another word is logged as a warning, once. */
 int weir__env_word(weir_env_words *self, int by_default);

@@ -34,10 +34,11 @@ int weir_log_set(weir_log_level level, weir_log_fn fn, void *arg)
 {
     if (in_sink)
         return -EDEADLK;
+    int max = (int)level < WEIR_LOG_TRACE ? (int)level : WEIR_LOG_TRACE;
     pthread_mutex_lock(&sink_lock);
     sink_fn = fn;
     sink_arg = arg;
-    atomic_store_explicit(&threshold, fn != NULL ? (int)level : WEIR_LOG_OFF, memory_order_relaxed);
+    atomic_store_explicit(&threshold, fn != NULL ? max : WEIR_LOG_OFF, memory_order_relaxed);
     pthread_mutex_unlock(&sink_lock);
     return 0;
 }
@@ -75,32 +76,30 @@ int weir_log_level_from(const char *name)
     return -EINVAL;
 }
 
-/* The level is in place before the environment is looked at, because that may log a warning. */
+/* An unknown word is reported once the level is decided, because that logs as well. */
 __attribute__((cold)) static int decide(void)
 {
     static weir_env_words words = { "WEIR_LOG",
                                     { "off", "error", "warn", "info", "debug", "trace", NULL },
                                     false };
-    int undecided = UNDECIDED;
+    int undecided = UNDECIDED, found = weir__env_find(&words);
     pthread_mutex_lock(&sink_lock);
-    bool is_first = atomic_compare_exchange_strong(&threshold, &undecided, WEIR_LOG_WARN);
+    bool is_first = atomic_compare_exchange_strong(&threshold, &undecided,
+                                                   found >= 0 ? found : WEIR_LOG_WARN);
     if (is_first)
         sink_fn = print_to_stderr;
     pthread_mutex_unlock(&sink_lock);
-    if (is_first) {
-        int level = weir__env_word(&words, WEIR_LOG_WARN), warn = WEIR_LOG_WARN;
-        atomic_compare_exchange_strong(&threshold, &warn,
-                                       level); /* unless weir_log_set was first */
-    }
+    if (is_first)
+        weir__env_word(&words, WEIR_LOG_WARN);
     return atomic_load(&threshold);
 }
 
 bool weir_log_enabled(weir_log_level level)
 {
-    int most = atomic_load_explicit(&threshold, memory_order_relaxed);
-    if ((int)level <= WEIR_LOG_OFF || (int)level > most || in_sink)
+    int max = atomic_load_explicit(&threshold, memory_order_relaxed);
+    if ((int)level <= WEIR_LOG_OFF || (int)level > max || in_sink)
         return false;
-    return most != UNDECIDED || (int)level <= decide();
+    return max != UNDECIDED || (int)level <= decide();
 }
 
 void weir_log(weir_log_level level, const char *origin, const char *format, ...)

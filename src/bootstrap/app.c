@@ -9,8 +9,8 @@
 #include <weir/timer.h>
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #define DEFAULT_DRAIN_NS WEIR_SECONDS(10)
@@ -22,7 +22,8 @@ typedef struct app_server {
     weir_listener on_drained;
 } app_server;
 
-/* Signals and other threads only set the atomic fields and wake the loop; `react` acts on them. */
+/* Signals and other threads only change the fields under the lock and wake the loop; app_react acts
+ * on them. */
 struct weir_app {
     const weir_app_config *config;
     weir_group *main_group; /* manual: its loop runs inside of weir_app_run */
@@ -35,8 +36,11 @@ struct weir_app {
     int reloads;     /* that on_reload was not called for */
     bool is_running; /* on_start has returned 0 */
     bool is_late;    /* the drain has had its time */
-    _Atomic(int) stops, exit_code;
-    _Atomic(int) holds;
+
+    pthread_mutex_t lock; /* also held while the loop is woken, so that it does not end meanwhile */
+    int stops, holds;
+    bool has_exit_code;
+    int exit_code;
 };
 
 static const char *name_of(const weir_app *self)
@@ -57,33 +61,54 @@ static int64_t drain_timeout(const weir_app *self)
 
 /* Stopping ------------------------------------------------------------------------------------- */
 
-static void request_stop(weir_app *self)
+static void request_stop(weir_app *self, const int *exit_code)
 {
-    atomic_fetch_add(&self->stops, 1);
+    pthread_mutex_lock(&self->lock);
+    self->stops++;
+    if (exit_code != NULL && !self->has_exit_code) {
+        self->has_exit_code = true;
+        self->exit_code = *exit_code;
+    }
     weir_executor_wake(main_executor(self));
+    pthread_mutex_unlock(&self->lock);
 }
 
 void weir_app_stop(weir_app *self, int exit_code)
 {
-    int none = -1;
-    atomic_compare_exchange_strong(&self->exit_code, &none, exit_code);
-    request_stop(self);
+    request_stop(self, &exit_code);
+}
+
+static int count_stops(const weir_app *self)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)&self->lock;
+    pthread_mutex_lock(lock);
+    int stops = self->stops;
+    pthread_mutex_unlock(lock);
+    return stops;
 }
 
 bool weir_app_is_stopping(const weir_app *self)
 {
-    return atomic_load(&self->stops) > 0;
+    return count_stops(self) > 0;
+}
+
+static void change_holds(weir_app *self, int by)
+{
+    pthread_mutex_lock(&self->lock);
+    self->holds += by;
+    if (self->holds <= 0)
+        weir_executor_wake(main_executor(self));
+    pthread_mutex_unlock(&self->lock);
 }
 
 void weir_app_hold(weir_app *self)
 {
-    atomic_fetch_add(&self->holds, 1);
+    change_holds(self, 1);
 }
 
 void weir_app_unhold(weir_app *self)
 {
-    if (atomic_fetch_sub(&self->holds, 1) == 1)
-        weir_executor_wake(main_executor(self));
+    change_holds(self, -1);
 }
 
 uint64_t weir_app_connections(const weir_app *self)
@@ -109,7 +134,7 @@ static int on_deadline(weir_timer *timer)
     return 0;
 }
 
-/* Without memory for the promise the server closes its connections at once. */
+/* Without memory for the promise the drain has no time. */
 static void drain_server(app_server *at, int64_t timeout_ns)
 {
     weir_promise *promise = weir_promise_new(main_executor(at->app));
@@ -153,13 +178,13 @@ static void hasten_drain(weir_app *self)
 static void on_interrupt(weir_signal *signal, int number)
 {
     (void)number;
-    request_stop(WEIR_CONTAINER(signal, weir_app, interrupt));
+    request_stop(WEIR_CONTAINER(signal, weir_app, interrupt), NULL);
 }
 
 static void on_terminate(weir_signal *signal, int number)
 {
     (void)number;
-    request_stop(WEIR_CONTAINER(signal, weir_app, terminate));
+    request_stop(WEIR_CONTAINER(signal, weir_app, terminate), NULL);
 }
 
 static void on_hang_up(weir_signal *signal, int number)
@@ -193,13 +218,13 @@ static int catch_signals(weir_app *self, weir_error *error)
 
 /* Running -------------------------------------------------------------------------------------- */
 
-static void react(weir_app *self)
+static void app_react(weir_app *self)
 {
     while (self->reloads > 0) {
         self->reloads = 0; /* several signals are one */
         self->config->on_reload(self, self->config->arg);
     }
-    while (self->stops_seen < atomic_load(&self->stops)) {
+    while (self->stops_seen < count_stops(self)) {
         if (self->stops_seen++ == 0)
             begin_drain(self);
         else
@@ -207,20 +232,31 @@ static void react(weir_app *self)
     }
 }
 
-static bool is_over(const weir_app *self)
+static bool is_held(weir_app *self)
 {
-    return self->stops_seen > 0 && self->draining == 0 &&
-           (self->is_late || atomic_load(&self->holds) == 0);
+    pthread_mutex_lock(&self->lock);
+    bool is_held = self->holds > 0;
+    pthread_mutex_unlock(&self->lock);
+    return is_held;
 }
 
-/* A stop may come before the servers listen, or in on_start. */
-static void run(weir_app *self)
+static bool is_over(weir_app *self)
 {
-    react(self);
-    while (!is_over(self)) {
-        weir_loop_run_once(weir_app_loop(self), -1);
-        react(self);
+    bool is_held_up = is_held(self); /* in any case: nobody wakes the loop once this has the lock */
+    return self->stops_seen > 0 && self->draining == 0 && (self->is_late || !is_held_up);
+}
+
+/* A stop may come before the servers listen, or in on_start. Returns a negative code if the loop
+ * cannot run. */
+static int app_loop(weir_app *self)
+{
+    int code = 0;
+    app_react(self);
+    while (code >= 0 && !is_over(self)) {
+        code = weir_loop_run_once(weir_app_loop(self), -1);
+        app_react(self);
     }
+    return code;
 }
 
 /* Starting and ending -------------------------------------------------------------------------- */
@@ -228,6 +264,9 @@ static void run(weir_app *self)
 static int make_groups(weir_app *self, weir_error *error)
 {
     weir_group_config boss = self->config->boss, workers = self->config->workers;
+    if (boss.is_manual || workers.is_manual)
+        return weir_error_set(error, -EINVAL, "app",
+                              "is_manual is set: the app steps no loops but its own");
     if (boss.io == WEIR_IO_AUTO)
         boss.io = self->config->io;
     if (workers.io == WEIR_IO_AUTO)
@@ -253,7 +292,7 @@ int weir_app_listen(weir_app *self, const weir_server_config *config, const char
     app_server *made = weir_zalloc(sizeof *made);
     if (made == NULL)
         return weir_error_set(error, -ENOMEM, "app", "no memory for a server");
-    if (own.boss == NULL && own.workers == NULL)
+    if (own.boss == NULL)
         own.boss = self->boss;
     if (own.workers == NULL)
         own.workers = self->workers;
@@ -268,18 +307,23 @@ int weir_app_listen(weir_app *self, const weir_server_config *config, const char
     return 0;
 }
 
-static int call(weir_app *self, weir_app_start_fn callback, weir_error *error)
+static int call_start(weir_app *self, weir_app_start_fn callback, weir_error *error)
 {
     if (callback == NULL)
         return 0;
     *error = (weir_error){ 0 };
     int code = callback(self, self->config->arg, error);
-    if (code < 0 && error->code == 0)
+    if (code > 0)
+        return weir_error_set(error, -EINVAL, "app",
+                              "on_init or on_start returned %d: return 0, or "
+                              "a negative code",
+                              code);
+    if (code < 0 && error->code != code)
         weir_error_set(error, code, "app", "cannot start: %s", weir_error_text(code));
     return code;
 }
 
-static int start(weir_app *self, weir_error *error)
+static int app_start(weir_app *self, weir_error *error)
 {
     const weir_app_config *config = self->config;
     int code = weir_group_new(&self->main_group,
@@ -289,14 +333,14 @@ static int start(weir_app *self, weir_error *error)
     if (code == 0)
         code = make_groups(self, error);
     if (code == 0)
-        code = call(self, config->on_init, error);
+        code = call_start(self, config->on_init, error);
     if (code == 0 && config->address != NULL)
         code = weir_app_listen(self, &config->server, config->address, error);
     return code;
 }
 
 /* After a failed start the servers have yet to be closed. */
-static void end(weir_app *self)
+static void app_end(weir_app *self)
 {
     while (self->servers != NULL) {
         app_server *first = self->servers;
@@ -316,26 +360,27 @@ int weir_app_run(const weir_app_config *config)
     if (config == NULL)
         return -1;
     weir_error error = { 0 };
-    weir_app self = { .config = config, .exit_code = -1, .last_server = &self.servers };
-    int code = start(&self, &error);
+    weir_app self = { .config = config, .last_server = &self.servers };
+    pthread_mutex_init(&self.lock, NULL);
+    int code = app_start(&self, &error);
     if (code == 0) {
-        code = call(&self, config->on_start, &error);
+        code = call_start(&self, config->on_start, &error);
         self.is_running = code == 0;
-        if (self.is_running)
-            run(&self);
+        if (self.is_running && (code = app_loop(&self)) < 0)
+            weir_error_set(&error, code, "app", "the loop cannot run: %s", weir_error_text(code));
         if (config->on_stop != NULL)
             config->on_stop(&self, config->arg);
     }
-    end(&self);
+    app_end(&self);
+    pthread_mutex_destroy(&self.lock);
     if (code < 0) {
         weir_log(WEIR_LOG_ERROR, name_of(&self), "%s", error.message);
         return 1;
     }
-    int exit_code = atomic_load(&self.exit_code);
-    return exit_code >= 0 ? exit_code : 0;
+    return self.exit_code;
 }
 
-/* Asking --------------------------------------------------------------------------------------- */
+/* Accessors ------------------------------------------------------------------------------------ */
 
 weir_server *weir_app_server(weir_app *self, size_t index)
 {

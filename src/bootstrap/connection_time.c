@@ -2,6 +2,8 @@
 /* How long who asks a pool has to wait, and a connection that nobody needs. */
 #include "bootstrap/connection_pool.h"
 
+#include "base/time_sum.h"
+
 #include <errno.h>
 
 /* How long until the oldest has waited long enough, 0 or less when it has; INT64_MAX when there is
@@ -16,7 +18,7 @@ static int64_t left_ns(const weir_time_limit *self)
         return INT64_MAX;
     int64_t since_ns = is_patience ? WEIR_CONTAINER(node, weir_waiter, node)->since_ns
                                    : WEIR_CONTAINER(node, weir_connection, node)->idle_since_ns;
-    return since_ns + self->after_ns - weir__connection_pool_now_ns(pool);
+    return weir__time_sum(since_ns, self->after_ns) - weir__connection_pool_now_ns(pool);
 }
 
 /* Without it those in the line might wait for ever. */

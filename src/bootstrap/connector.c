@@ -3,6 +3,7 @@
 #include "bootstrap/client.h"
 
 #include "base/alloc.h"
+#include "base/time_sum.h"
 #include "bootstrap/names.h"
 #include "bootstrap/race.h"
 #include "exec/per_channel.h"
@@ -249,7 +250,7 @@ static void on_rest(weir_awaited *awaited, weir_future *future)
 
 static int limit_time(connector *self, int64_t timeout_ns)
 {
-    self->race.until_ns = weir_executor_now_ns(self->executor) + timeout_ns;
+    self->race.until_ns = weir__time_sum(weir_executor_now_ns(self->executor), timeout_ns);
     return weir_timer_schedule(&self->deadline, self->executor, timeout_ns);
 }
 

@@ -3,6 +3,7 @@
 #include "bootstrap/server.h"
 
 #include "base/alloc.h"
+#include "base/time_sum.h"
 #include "channel/inbox.h"
 #include "exec/executor.h"
 
@@ -12,7 +13,8 @@
 #include <errno.h>
 
 #define PAUSE_NS WEIR_MS(10)
-#define MOST_VAIN_WALKS 100
+#define MAX_VAIN_WALKS 100
+#define RESET_AFTER_WALKS 100 /* children that do not close are reset */
 
 /*
  * The listeners count their children until the last handler of each is removed, but keep no list of
@@ -20,7 +22,8 @@
  * beginning a task walks from loop to loop over the workers and notifies the children it finds, and
  * when the time is up another walk closes them. A child that is counted but not found may be
  * between two loops, and the next walk finds it; or it is on a loop of another group, or on none,
- * and after some walks in vain it stays as it is.
+ * and after some walks in vain it stays as it is. A child that does not close, because a handler
+ * delays the close or the peer does not read, is reset a second later.
  *
  * At any time it waits for one thing alone, the timer, the task or the workers' end, so nothing
  * needs a lock.
@@ -33,9 +36,11 @@ struct weir_drain {
     weir_timer pause;
     weir_task walker;
     weir_listener workers_ended;
-    size_t at;           /* which loop it is at */
-    bool is_notifying;   /* the walks notify, and do not close yet */
-    uint64_t found;      /* children, on this walk */
+    size_t at;         /* which loop it is at */
+    bool is_notifying; /* the walks notify, and do not close yet */
+    uint64_t found;    /* children, on this walk */
+    bool has_notified; /* a child, on this walk */
+    unsigned close_walks;
     unsigned vain_walks; /* that have not found children that are counted */
 };
 
@@ -84,8 +89,11 @@ static void visit(weir_channel *channel, void *arg)
     if (!weir__server_has_accepted(self->server, channel))
         return;
     self->found++;
+    self->has_notified |= self->is_notifying && !weir_channel_is_draining(channel);
     if (self->is_notifying)
         weir_channel_drain(channel);
+    else if (self->close_walks > RESET_AFTER_WALKS)
+        weir__inbox_push_missed(channel, WEIR__MISSED_RESET);
     else if (!weir__channel_is_closing(channel))
         weir__inbox_push_missed(channel, WEIR__MISSED_CLOSE);
 }
@@ -133,9 +141,12 @@ static void look(weir_drain *self)
 static void end_walk(weir_drain *self)
 {
     uint64_t left = count_children(self);
-    bool is_vain = self->is_notifying ? self->found < left : self->found == 0;
+    bool is_vain = self->found == 0;
+    if (self->is_notifying) /* one that was notified may have closed, and hide one that was missed
+                             */
+        is_vain = self->found < left || self->has_notified;
     self->vain_walks = is_vain ? self->vain_walks + 1 : 0;
-    bool is_last = self->vain_walks == MOST_VAIN_WALKS;
+    bool is_last = self->vain_walks == MAX_VAIN_WALKS;
     if (left == 0 || (is_last && !self->is_notifying)) {
         end(self, left);
         return;
@@ -174,6 +185,8 @@ static void loop_has_ended(weir_task *task)
 static void walk(weir_drain *self)
 {
     self->found = 0;
+    self->has_notified = false;
+    self->close_walks += !self->is_notifying;
     self->at = 0;
     go_on(self);
 }
@@ -194,10 +207,7 @@ static void pause_cancelled(weir_timer *timer)
 
 static int64_t deadline(const weir_drain *self, int64_t timeout_ns)
 {
-    int64_t deadline_ns;
-    bool is_never = timeout_ns < 0 ||
-                    __builtin_add_overflow(now_ns(self), timeout_ns, &deadline_ns);
-    return is_never ? INT64_MAX : deadline_ns;
+    return timeout_ns < 0 ? INT64_MAX : weir__time_sum(now_ns(self), timeout_ns);
 }
 
 weir_drain *weir__drain_new(weir_server *server, int64_t timeout_ns, weir_promise *promise)

@@ -140,10 +140,19 @@ static void tail_on_event(weir_ctx *ctx, weir_msg *event)
     weir_msg_release(event);
 }
 
+/* Peers cause these at will: they must not fill the log. */
+static weir_log_level level_of(int code)
+{
+    bool is_peers = code == -ECONNRESET || code == -EPIPE || code == -ETIMEDOUT ||
+                    code == WEIR_EOF || code == WEIR_ECLOSED;
+    return is_peers ? WEIR_LOG_INFO : WEIR_LOG_WARN;
+}
+
 static void tail_on_error(weir_ctx *ctx, const weir_error *error)
 {
     if (!is_taken(ctx->channel, NULL, error))
-        weir_log(WEIR_LOG_WARN, "pipeline", "%08llx: an error that no handler took: %s: %s (%s)",
+        weir_log(level_of(error->code), "pipeline",
+                 "%08llx: an error that no handler took: %s: %s (%s)",
                  (unsigned long long)ctx->channel->id, error->origin, error->message,
                  weir_error_name(error->code));
 }

@@ -4,6 +4,7 @@
 
 #include "base/counter.h"
 #include "base/sys.h"
+#include "base/time_sum.h"
 #include "buf/pool.h"
 #include "exec/group.h"
 #include "exec/lifecycle.h"
@@ -484,9 +485,7 @@ static inline bool is_quiet(weir_executor *executor)
 static bool run_pass(weir_executor *executor, int64_t budget_ns)
 {
     bool has_run = false, has_moved_all;
-    int64_t deadline_ns;
-    if (budget_ns < 0 || __builtin_add_overflow(executor->now_ns, budget_ns, &deadline_ns))
-        deadline_ns = INT64_MAX;
+    int64_t deadline_ns = budget_ns < 0 ? INT64_MAX : weir__time_sum(executor->now_ns, budget_ns);
     do {
         has_moved_all = weir__timers_move_due(executor, TIMERS_AT_ONCE);
         has_run |= run_until(executor, deadline_ns);

@@ -3,6 +3,7 @@
 #include "exec/lifecycle.h"
 
 #include "base/sys.h"
+#include "base/time_sum.h"
 #include "exec/per_channel.h"
 #include "exec/posters.h"
 #include "exec/timer.h"
@@ -105,12 +106,6 @@ static bool has_channels(const weir_executor *executor)
     return atomic_load_explicit(&executor->channel_count, memory_order_relaxed) > 0;
 }
 
-static int64_t later_by(int64_t start_ns, int64_t ns)
-{
-    int64_t end_ns;
-    return __builtin_add_overflow(start_ns, ns, &end_ns) ? INT64_MAX : end_ns;
-}
-
 /* Computed when it is needed: the last channel may close at any moment, also in a turn that runs
  * nothing else. */
 int64_t weir__executor_end_ns(const weir_executor *executor)
@@ -118,8 +113,8 @@ int64_t weir__executor_end_ns(const weir_executor *executor)
     int64_t quiet_ns = atomic_load_explicit(&executor->quiet_ns, memory_order_acquire);
     int64_t timeout_ns = atomic_load_explicit(&executor->timeout_ns, memory_order_acquire);
     int64_t last_run_ns = atomic_load_explicit(&executor->last_run_ns, memory_order_relaxed);
-    int64_t timeout_end_ns = later_by(executor->end_start_ns, timeout_ns);
-    int64_t quiet_end_ns = later_by(last_run_ns, quiet_ns);
+    int64_t timeout_end_ns = weir__time_sum(executor->end_start_ns, timeout_ns);
+    int64_t quiet_end_ns = weir__time_sum(last_run_ns, quiet_ns);
     return has_channels(executor) || timeout_end_ns < quiet_end_ns ? timeout_end_ns : quiet_end_ns;
 }
 

@@ -3,6 +3,7 @@
 #include "exec/timer.h"
 
 #include "base/assert.h"
+#include "base/time_sum.h"
 
 #include <errno.h>
 
@@ -49,12 +50,6 @@ static void count_timers(weir_executor *executor)
     atomic_store_explicit(&executor->timer_count, executor->timers.count, memory_order_relaxed);
 }
 
-static int64_t later(int64_t time_ns, int64_t by_ns)
-{
-    int64_t sum_ns;
-    return __builtin_add_overflow(time_ns, by_ns, &sum_ns) ? INT64_MAX : sum_ns;
-}
-
 /* The timer is its owner's again. */
 static void end_cancelled(weir_timer *timer)
 {
@@ -85,8 +80,8 @@ static int fire_periodic(weir_timer *timer)
     int code = timer->fire(timer);
     weir_executor *executor = timer->executor;
     timer->node.key = timer->period_ns > 0
-                          ? later(timer->node.key, timer->period_ns)
-                          : later(weir__executor_read_clock(executor), -timer->period_ns);
+                          ? weir__time_sum(timer->node.key, timer->period_ns)
+                          : weir__time_sum(weir__executor_read_clock(executor), -timer->period_ns);
     if (code < 0 || !change(timer, FIRING, ARMED)) {
         end_cancelled(timer);
     } else if (arm(timer) < 0) {
@@ -135,7 +130,7 @@ static void prepare(weir_timer *timer, weir_executor *executor, int64_t now_ns, 
                     int64_t period_ns)
 {
     timer->executor = executor;
-    timer->node.key = later(now_ns, delay_ns > 0 ? delay_ns : 0);
+    timer->node.key = weir__time_sum(now_ns, delay_ns > 0 ? delay_ns : 0);
     timer->period_ns = period_ns;
 }
 
@@ -213,7 +208,7 @@ static int rearm(weir_timer *timer, int64_t delay_ns)
         end_cancelled(timer); /* from elsewhere, just now */
         return -EINVAL;
     }
-    timer->node.key = later(executor->now_ns, delay_ns);
+    timer->node.key = weir__time_sum(executor->now_ns, delay_ns);
     int code = arm(timer);
     if (code < 0 && change(timer, ARMED, FIRING))
         end_cancelled(timer);
@@ -231,7 +226,7 @@ int weir_timer_reschedule(weir_timer *timer, int64_t delay_ns)
     if (state == DUE)
         return rearm(timer, wait_ns);
     weir__heap_update(&timer->executor->timers, &timer->node,
-                      later(timer->executor->now_ns, wait_ns));
+                      weir__time_sum(timer->executor->now_ns, wait_ns));
     return 0;
 }
 

@@ -254,8 +254,10 @@ static void report(finding *found)
     if (found->outcome == TRACE_ASKED_FOR)
         await_trace(found);
     describe(found, what, sizeof what);
-    weir_log(WEIR_LOG_WARN, found->executor, "blocked for %lld ms in %s, and nothing else runs%s%s",
-             (long long)(found->blocked_ns / 1000000), what, reason_of(found->outcome),
+    char time[WEIR_DURATION_TEXT_MAX];
+    int64_t blocked_ns = found->blocked_ns / WEIR_MS(1) * WEIR_MS(1);
+    weir_log(WEIR_LOG_WARN, found->executor, "blocked for %s in %s, and nothing else runs%s%s",
+             weir_duration_text(blocked_ns, time, sizeof time), what, reason_of(found->outcome),
              found->trace);
 }
 

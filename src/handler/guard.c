@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/counter.h"
+#include "base/time_sum.h"
 #include "channel/channel.h"
 
 #include <weir/clock.h>
@@ -124,7 +125,7 @@ static int64_t since(const guard_handler *self, reason why)
 static int64_t due_at(const guard_handler *self, reason why)
 {
     int64_t from = since(self, why), after = self->guard->after[why];
-    return from == NEVER || after == NEVER ? NEVER : from + after;
+    return from == NEVER || after == NEVER ? NEVER : weir__time_sum(from, after);
 }
 
 static void cut(weir_ctx *ctx, guard_handler *self, reason why)
@@ -359,6 +360,10 @@ static int check(const weir_guard_config *config, weir_error *error)
                                   "%s is %" PRId64 ": write %" PRId64 " or more", rows[i].name,
                                   rows[i].value, rows[i].least);
     }
+    if (config->period_ns > 0 && config->period_ns < WEIR_MS(1))
+        return weir_error_set(error, -EINVAL, "guard",
+                              "period_ns is %" PRId64 ", less than a millisecond",
+                              config->period_ns);
     return 0;
 }
 
@@ -372,7 +377,8 @@ static void set_times(weir_guard *self, const weir_guard_config *config)
     self->after[TOO_OLD] = time_of(config->total_ns, WEIR_OFF);
     self->after[NOT_COMPLETE] = time_of(config->expected_ns, WEIR_SECONDS(10));
     self->after[TOO_SLOW] = rate > 0 ? period : NEVER;
-    self->min_bytes = rate * (uint64_t)(period / WEIR_MS(1)) / 1000;
+    unsigned __int128 bytes = (unsigned __int128)rate * (uint64_t)period / WEIR_SECONDS(1);
+    self->min_bytes = bytes < UINT64_MAX ? (uint64_t)bytes : UINT64_MAX;
 }
 
 int weir_guard_new(weir_guard **guard, const weir_guard_config *config, weir_error *error)

@@ -180,6 +180,23 @@ static void stop_in_on_start_ends_the_app(void **state)
     assert_int_equal(atomic_load(&self.stops), 1);
 }
 
+static int stop_with_negative_codes(weir_app *app, void *arg, weir_error *error)
+{
+    (void)arg;
+    (void)error;
+    weir_app_stop(app, -1);
+    weir_app_stop(app, 4);
+    return 0;
+}
+
+static void negative_exit_code_is_returned(void **state)
+{
+    program self;
+    prepare_program(&self, *state, NULL);
+    self.config.on_start = stop_with_negative_codes;
+    assert_int_equal(run_program(&self), -1);
+}
+
 static void stop_and_unhold(program *self)
 {
     weir_app_stop(self->app, 0);
@@ -261,6 +278,60 @@ static void on_start_that_fails_ends_the_app(void **state)
         assert_int_equal(atomic_load(&self.drains), 0);
     }
     assert_int_equal(weir_app_run(NULL), -1);
+}
+
+static int return_a_positive_code(weir_app *app, void *arg, weir_error *error)
+{
+    (void)app;
+    (void)arg;
+    (void)error;
+    return 3;
+}
+
+static void positive_code_of_a_callback_is_an_error(void **state)
+{
+    for (int is_init = 0; is_init < 2; is_init++) {
+        program self;
+        prepare_program(&self, *state, NULL);
+        self.config.on_start = is_init ? NULL : return_a_positive_code;
+        self.config.on_init = is_init ? return_a_positive_code : NULL;
+        harness_log_begin(WEIR_LOG_ERROR);
+        assert_int_equal(run_program(&self), 1);
+        assert_true(harness_log_has("returned 3"));
+        harness_log_end();
+    }
+}
+
+/* The error of a call that the callback has recovered from is not that of the app. */
+static int fail_after_another_failure(weir_app *app, void *arg, weir_error *error)
+{
+    (void)arg;
+    weir_app_listen(app, &(weir_server_config){ 0 }, "127.0.0.1:port", error);
+    return -ENOENT;
+}
+
+static void last_code_of_a_callback_is_logged(void **state)
+{
+    program self;
+    prepare_program(&self, *state, NULL);
+    self.config.on_start = fail_after_another_failure;
+    harness_log_begin(WEIR_LOG_ERROR);
+    assert_int_equal(run_program(&self), 1);
+    assert_true(harness_log_has("cannot start: No such file"));
+    harness_log_end();
+}
+
+static void manual_groups_are_rejected(void **state)
+{
+    for (int is_boss = 0; is_boss < 2; is_boss++) {
+        program self;
+        prepare_program(&self, *state, NULL);
+        *(is_boss ? &self.config.boss.is_manual : &self.config.workers.is_manual) = true;
+        harness_log_begin(WEIR_LOG_ERROR);
+        assert_int_equal(run_program(&self), 1);
+        assert_true(harness_log_has("is_manual"));
+        harness_log_end();
+    }
 }
 
 static int fail_before_listening(weir_app *app, void *arg, weir_error *error)
@@ -447,6 +518,10 @@ int main(void)
         each_backend(drain_ends_when_connections_leave),
         each_backend(first_exit_code_counts),
         each_backend(stop_in_on_start_ends_the_app),
+        each_backend(negative_exit_code_is_returned),
+        each_backend(positive_code_of_a_callback_is_an_error),
+        each_backend(last_code_of_a_callback_is_logged),
+        each_backend(manual_groups_are_rejected),
         each_backend(hold_delays_the_end),
         each_backend(hold_ends_with_the_timeout),
         each_backend(app_that_cannot_listen_logs_the_address),

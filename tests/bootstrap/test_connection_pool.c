@@ -1597,7 +1597,10 @@ static void many_threads_share_a_few(void **state)
 {
     (void)state;
     FOR_EACH_BACKEND(on)
-    run_crowd(on, POOL(.acquire_timeout_ns = WEIR_OFF), false);
+    {
+        run_crowd(on, POOL(.acquire_timeout_ns = WEIR_OFF), false);
+        run_crowd(on, POOL(.acquire_timeout_ns = INT64_MAX, .idle_timeout_ns = INT64_MAX), false);
+    }
 }
 
 static void many_threads_give_up_and_check(void **state)

@@ -192,6 +192,36 @@ static void drain_without_time_and_close_do_not_notify(void **state)
     close_all(&self);
 }
 
+static void swallow_close(weir_ctx *ctx, weir_promise *promise)
+{
+    (void)ctx;
+    (void)promise;
+}
+
+static const weir_handler_type swallower_type = { .name = "swallower", .close = swallow_close };
+
+static int init_swallower(weir_channel *child, void *arg)
+{
+    return weir_pipeline_add_last(weir_channel_pipeline(child), "swallower", &swallower_type, arg);
+}
+
+/* Whatever a handler does, a drain ends. */
+static void drain_resets_connections_that_do_not_close(void **state)
+{
+    setup self;
+    char byte;
+    prepare(&self, *state, 1, 1);
+    self.config.init_child = init_swallower;
+    listen_on(&self, EVERYWHERE);
+    int fd = dial(self.server);
+    WAIT_FOR(server_stats(self.server).connections == 1);
+    assert_int_equal(end_of(begin_drain(self.server, 0)), 0);
+    assert_int_equal(recv(fd, &byte, 1, 0), -1);
+    assert_int_equal(errno, ECONNRESET);
+    close(fd);
+    close_all(&self);
+}
+
 static void a_drain_with_no_time_closes_all(void **state)
 {
     setup self;
@@ -808,6 +838,7 @@ int main(void)
         each_backend(drain_notifies_each_connection_once),
         each_backend(idle_connections_that_leave_end_the_drain),
         each_backend(drain_without_time_and_close_do_not_notify),
+        each_backend(drain_resets_connections_that_do_not_close),
         each_backend(a_drain_with_no_time_closes_all),
         each_backend(a_drain_waits_for_connections),
         each_backend(a_close_does_not_wait_for_a_drain),

@@ -6,6 +6,7 @@
 #include <weir/guard.h>
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 static weir_hold hold;
@@ -122,6 +123,19 @@ static void who_reads_slowly_is_not_idle(void **state)
     weir_embedded_run(embedded);
     weir_msg_release(weir_embedded_read_outbound(embedded));
     expect_cut(embedded, 1000, "nothing came and nothing went, for 1 s");
+    end(embedded, guard);
+}
+
+static void largest_times_do_not_overflow(void **state)
+{
+    (void)state;
+    weir_guard_config times = { .min_bytes_per_s = INT_MAX, .period_ns = INT64_MAX };
+    times.first_byte_ns = times.idle_ns = times.write_ns = times.total_ns = INT64_MAX - 1;
+    weir_guard *guard = guard_of(times);
+    weir_embedded *embedded = begin_with(guard);
+    weir_guard_expect(weir_embedded_channel(embedded));
+    weir_embedded_advance(embedded, WEIR_SECONDS(5));
+    assert_true(is_open(embedded));
     end(embedded, guard);
 }
 
@@ -344,6 +358,7 @@ static void numbers_that_make_no_sense_are_named(void **state)
         { { .expected_ns = -2 }, "expected_ns is -2: write -1 or more" },
         { { .min_bytes_per_s = -2 }, "min_bytes_per_s is -2: write -1 or more" },
         { { .period_ns = -1 }, "period_ns is -1: write 0 or more" },
+        { { .period_ns = 999999 }, "period_ns is 999999, less than a millisecond" },
         { { .connections.max_total = -2 }, "max_total is -2: write -1 to 2147483647" },
     };
     weir_guard *guard = NULL;
@@ -502,6 +517,7 @@ int main(void)
         weir_case(who_does_nothing_is_closed),
         weir_case(who_reads_slowly_is_not_idle),
         weir_case(exempt_channel_may_be_silent),
+        weir_case(largest_times_do_not_overflow),
         weir_case(who_takes_nothing_is_closed),
         weir_case(nothing_lasts_for_ever),
         weir_case(what_is_expected_has_to_come),
