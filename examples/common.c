@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the example servers share: common options, and weir_app_run with them. */
+/* The life of an example server: common options, and weir_app_run with them. */
 #include "common.h"
 
 #include <stdio.h>

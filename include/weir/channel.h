@@ -265,8 +265,8 @@ WEIR_API int weir_channel_set_write_hold(weir_channel *channel, weir_hold *hold,
  * kernel goes on by itself. On datagrams and Unix sockets it has no effect.
  */
 
-/* Name, kind, min, max, default: what every channel has. A connect_timeout_ns of 0 or WEIR_OFF is no
- * limit. */
+/* Options of every channel: name, kind, min, max, default. A connect_timeout_ns of 0 or WEIR_OFF is
+ * no limit. */
 #define WEIR_CHANNEL_OPTIONS(X)                                                                    \
     X(AUTO_READ, auto_read, BOOL, 0, 1, 1)                                                         \
     X(ALLOW_HALF_CLOSURE, allow_half_closure, BOOL, 0, 1, 0)                                       \

@@ -27,7 +27,7 @@ typedef struct weir_connection_pool_config {
     int max_pending;           /* acquires that wait though nothing is on its way for them; 0: 1024,
                                   WEIR_OFF: none */
     int64_t acquire_timeout_ns; /* how long an acquire waits; 0: 30 s, WEIR_OFF: for ever */
-    int64_t idle_timeout_ns;    /* how long a connection is kept that nobody needs; 0: for ever */
+    int64_t idle_timeout_ns;    /* closes a connection that was idle for so long; 0: never */
     int64_t finish_timeout_ns;  /* closes a returned connection that has output left once it sends
                                none of it for this long; 0: 10 s, WEIR_OFF: no limit */
     weir_connection_check_fn check; /* NULL: it is good as long as it is active */

@@ -88,7 +88,7 @@ typedef struct weir_group_config {
     void *start_arg;
     size_t stack_bytes;  /* of weir's own threads; 0: the system's default */
     bool is_pinned;      /* each of weir's own threads stays on one CPU, by turns */
-    bool is_manual;      /* no threads: whoever makes the group steps it, see weir_group_step */
+    bool is_manual;      /* no threads: the maker steps the group, see weir_group_step */
     weir_clock *clock;   /* NULL: the monotonic one; must outlive the group */
     int64_t watchdog_ns; /* log callbacks that run longer, with their handler, channel and back
                             trace (SIGURG interrupts them for it); 0: 1 s for loops, none for
@@ -119,7 +119,7 @@ WEIR_API int weir_group_new_executors(weir_group **group, const weir_group_confi
                                       weir_error *error);
 
 /** Shuts the group down if that was not done (no quiet period, 15 s at most), waits for the end and
- * frees; nobody may post any more. Not on a thread of the group's
+ * frees. No post may follow. Not on a thread of the group's
  * own, nor of any loop, and for a manual group only on its maker's: the rest is misuse, and does
  * nothing. On another plain executor's thread it is fine, also in a listener; but handlers of the
  * group's channels that run on that very executor cannot hear that it ends, so it takes the whole

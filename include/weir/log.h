@@ -14,12 +14,12 @@ typedef enum weir_log_level {
     WEIR_LOG_ERROR, /* something is lost or misused */
     WEIR_LOG_WARN,  /* an unhandled error, a limit reached */
     WEIR_LOG_INFO,  /* what was chosen, started, stopped */
-    WEIR_LOG_DEBUG, /* for who looks for a fault */
+    WEIR_LOG_DEBUG, /* for finding faults */
     WEIR_LOG_TRACE, /* every event */
 } weir_log_level;
 
 /**
- * Receives one line, without a line end; `origin` is the part of weir that speaks. Both
+ * Receives one line, without a line end; `origin` is the part of weir that logs. Both
  * are borrowed for the call. Lines come one at a time, from any thread, and are cut at 2,047 bytes;
  * a line that weir would log from inside the sink is dropped.
  */
@@ -43,7 +43,8 @@ WEIR_API const char *weir_log_level_name(weir_log_level level);
 /** The level of that name, or -EINVAL. */
 WEIR_API int weir_log_level_from(const char *name);
 
-/** Whether a line of this level would reach the sink; cheap, for who must prepare one. */
+/** Whether a line of this level would reach the sink; cheap, for lines that are costly to prepare.
+ */
 WEIR_API bool weir_log_enabled(weir_log_level level);
 
 /** Logs a line, for handlers that want to speak through the same sink. Any thread. */

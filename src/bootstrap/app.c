@@ -242,7 +242,8 @@ static bool is_held(weir_app *self)
 
 static bool is_over(weir_app *self)
 {
-    bool is_held_up = is_held(self); /* in any case: nobody wakes the loop once this has the lock */
+    bool is_held_up =
+        is_held(self); /* always asks: a thread that is waking the loop has the lock */
     return self->stops_seen > 0 && self->draining == 0 && (self->is_late || !is_held_up);
 }
 

@@ -130,7 +130,7 @@ static void pause_for_a_while(listener *self, int code)
     weir__retry_later(&self->retry, &self->socket, code);
 }
 
-/* It is no channel, and if it has close_linger_ns from its listener, nobody can wait for that. */
+/* Without a channel a close_linger_ns that the listener has passed on cannot be waited for. */
 static void drop(listener *self, int fd)
 {
     weir_sys *sys = self->socket.sys;
