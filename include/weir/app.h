@@ -56,8 +56,8 @@ typedef struct weir_app_config {
 } weir_app_config;
 
 /** Runs a program and returns its exit code: 0 or that of weir_app_stop; 1 if it cannot start,
- * which it logs as an error. Call it early in main, before other threads are started: they must
- * block the signals. -1 for a NULL config. */
+ * which it logs as an error (or prints, if errors are not logged). Call it early in main, before
+ * other threads are started: they must block the signals. -1 for a NULL config. */
 WEIR_API int weir_app_run(const weir_app_config *config);
 
 /** Listens on one more address. Groups that are NULL are those of the app, which also drains and

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #define DEFAULT_DRAIN_NS WEIR_SECONDS(10)
@@ -356,6 +357,15 @@ static void app_end(weir_app *self)
     weir_group_free(self->main_group);
 }
 
+/* A program never fails without a word. */
+static void report_failure(const weir_app *self, const weir_error *error)
+{
+    if (weir_log_enabled(WEIR_LOG_ERROR))
+        weir_log(WEIR_LOG_ERROR, name_of(self), "%s", error->message);
+    else
+        fprintf(stderr, "%s: %s\n", name_of(self), error->message);
+}
+
 int weir_app_run(const weir_app_config *config)
 {
     if (config == NULL)
@@ -375,7 +385,7 @@ int weir_app_run(const weir_app_config *config)
     app_end(&self);
     pthread_mutex_destroy(&self.lock);
     if (code < 0) {
-        weir_log(WEIR_LOG_ERROR, name_of(&self), "%s", error.message);
+        report_failure(&self, &error);
         return 1;
     }
     return self.exit_code;

@@ -146,7 +146,8 @@ class Log(unittest.TestCase):
             self.assertRegex(err, r" error \S+ weir-echo: .*127\.0\.0\.1:nowhere")
 
     def test_environment_chooses_the_level(self):
-        self.assertEqual(self.fail_to_start(WEIR_LOG="off"), "")
+        err = run("echo", "--listen", "127.0.0.1:nowhere", env=dict(os.environ, WEIR_LOG="off"))[2]
+        self.assertRegex(err, r"\Aweir-echo: '127\.0\.0\.1:nowhere': .*\n\Z")  # a failure is never silent
         self.assertRegex(self.fail_to_start(WEIR_LOG="info", WEIR_IO="epoll"), " error ")
         with server("echo", "--log", "info", errors=" info ") as echo:
             echo.connect().close()
