@@ -112,7 +112,7 @@ weir_buf *weir_buf_wrap(void *memory, size_t length, weir_buf_free_fn free_fn, v
 
 weir_buf *weir_buf_wrap_const(const void *bytes, size_t length)
 {
-    weir_buf *buf = weir_buf_wrap((void *)(uintptr_t)bytes, length, NULL, NULL);
+    weir_buf *buf = weir_buf_wrap((void *)bytes, length, NULL, NULL);
     if (buf != NULL)
         buf->flags |= WEIR__BUF_READ_ONLY;
     return buf;

@@ -25,6 +25,7 @@ typedef enum reason {
     REASONS,
 } reason;
 
+#define NS_PER_S ((uint64_t)1000000000)
 #define NEVER INT64_MAX /* a time */
 
 struct weir_guard {
@@ -377,7 +378,7 @@ static void set_times(weir_guard *self, const weir_guard_config *config)
     self->after[TOO_OLD] = time_of(config->total_ns, WEIR_OFF);
     self->after[NOT_COMPLETE] = time_of(config->expected_ns, WEIR_SECONDS(10));
     self->after[TOO_SLOW] = rate > 0 ? period : NEVER;
-    unsigned __int128 bytes = (unsigned __int128)rate * (uint64_t)period / WEIR_SECONDS(1);
+    unsigned __int128 bytes = (unsigned __int128)rate * (uint64_t)period / NS_PER_S;
     self->min_bytes = bytes < UINT64_MAX ? (uint64_t)bytes : UINT64_MAX;
 }
 
